@@ -183,7 +183,7 @@ def rows(url: str, peer: Path | None) -> list[tuple[str, int, list[list[str]]]]:
         where = ["--checkout-dir", folder, "--origin", url, "--ref", ref]
         return [[sys.executable, str(DOOR), "checkout", *where, *words]]
 
-    mirror, plain = ("--mirror-dir", "mirrors"), "--no-hipify"
+    plain, mirrored = "--no-hipify", ["env", "ROCM_WHEELS_MIRROR_DIR=mirrors"]
     every = [[sys.executable, "-m", "rocm_wheels", "checkout", "--all", "--source-dir", "five"]]
     theirs = []
     if peer is not None:
@@ -197,8 +197,8 @@ def rows(url: str, peer: Path | None) -> list[tuple[str, int, list[list[str]]]]:
         ("git clone --recurse-submodules", 1, [[*CLONE_MAIN, url, "clone"]]),
         ("git clone, --jobs 8", 1, [[*CLONE_MAIN, "--jobs", "8", url, "clone-8"]]),
         ("checkout", 1, ours("main", "bare", plain)),
-        ("checkout, cold mirror", 1, ours("main", "cold", plain, *mirror)),
-        ("checkout, warm mirror", 1, ours("main", "warm", plain, *mirror)),
+        ("checkout, cold mirror", 1, [[*mirrored, *words] for words in ours("main", "cold", plain)]),
+        ("checkout, warm mirror", 1, [[*mirrored, *words] for words in ours("main", "warm", plain)]),
         *theirs,
         ("checkout, hipified", 1, ours("main", "hipified")),
         ("nothing to do", ROUNDS, ours("main", "hipified")),

@@ -67,8 +67,7 @@ def test_a_tip_names_options_of_this_command_alone(github: Upstream, tmp_path: P
             "torch",
             "--source-dir",
             "trees",
-            "--mirror-dir",
-            tmp_path / "m",
+            ROCM_WHEELS_MIRROR_DIR=str(tmp_path / "m"),
             ROCM_WHEELS_RETRIES="0",
         )
     finally:
@@ -143,12 +142,13 @@ def test_an_interruption_ends_what_waits(github: Upstream, tmp_path: Path) -> No
     hangs_up = 'echo "fatal: the remote end hung up unexpectedly" >&2; exit 128'
     flaky = put_before_git(tmp_path, github, hangs_up)
     assert github.checkout(tmp_path, *PLAIN_TORCH).code == 0
-    assert github.checkout(tmp_path, "apex", "--source-dir", "trees", "--mirror-dir", "mirrors").code == 0
+    mirrored = {"ROCM_WHEELS_MIRROR_DIR": "mirrors"}
+    assert github.checkout(tmp_path, "apex", "--source-dir", "trees", **mirrored).code == 0
     (mirror,) = (path.parent for path in tmp_path.glob("mirrors/**/HEAD"))
     shutil.rmtree(tmp_path / "trees/apex")
     for words, env, said in (
         (("apex", "triton"), flaky, "trying again in"),
-        (("apex", "--mirror-dir", "mirrors"), github.env, "; waiting"),
+        (("apex",), {**github.env, **mirrored}, "; waiting"),
     ):
         with FileLock(str(next(mirror.glob("**/.lock")))):
             for ref in (mirror / "refs").rglob("*"):

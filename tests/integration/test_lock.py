@@ -154,13 +154,13 @@ def test_each_ref_is_asked_once_and_a_commit_never(shared: Servers) -> None:
     assert len(asked) == 1 and "root" in asked[0]
 
 
-def locked_without_servers(servers: Servers, *words: str) -> None:
+def locked_without_servers(servers: Servers, **variables: str) -> None:
     """Lock by commits alone while no server is there; the lock must be the one of before."""
     servers.lock("-o", "set.lock")
     torch = servers.read()["projects"]["pytorch"]["commit"]
     servers.up.folder.rename(servers.up.folder.with_name("gone"))
     for name in ("near", "far"):
-        servers.run("lock", *servers.torch(torch), *words, "-o", name)
+        servers.run("lock", *servers.torch(torch), "-o", name, **variables)
     near, plain = servers.read("near"), servers.read()
     plain["projects"]["pytorch"]["ref"] = torch
     assert near == plain
@@ -182,7 +182,7 @@ def test_mirrors_that_have_the_commits_save_the_servers(servers: Servers) -> Non
         source = (servers.up.folder / name).as_uri()
         servers.up.git(servers.work, "clone", "-q", "--mirror", source, f"mirrors/{name}.git")
     before = {path: path.stat().st_mtime_ns for path in mirrors.rglob("*")}
-    locked_without_servers(servers, "--mirror-dir", str(mirrors))
+    locked_without_servers(servers, ROCM_WHEELS_MIRROR_DIR=str(mirrors))
     assert {path: path.stat().st_mtime_ns for path in mirrors.rglob("*")} == before
 
 

@@ -168,7 +168,9 @@ def test_an_origin_that_is_shallow_itself(upstream: Upstream, tmp_path: Path) ->
     shallow = tmp_path / "own/repositories/shallow"
     own.git(tmp_path, "clone", "-q", "--depth=1", "--branch=main", own.url, str(shallow))
     words = ("--source-dir", "trees", "--origin", shallow.as_uri(), "--ref", "main")
-    mirrored = own.script(tmp_path, "pytorch_torch_repo.py", "checkout", *words, "--mirror-dir", "mirrors")
+    mirrored = own.script(
+        tmp_path, "pytorch_torch_repo.py", "checkout", *words, ROCM_WHEELS_MIRROR_DIR="mirrors"
+    )
     assert mirrored.code == 10 and "shallow" in mirrored.err
     assert not (tmp_path / "trees/pytorch").exists()
     for _ in range(2):

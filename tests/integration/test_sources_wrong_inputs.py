@@ -230,6 +230,7 @@ def whole_lock(box: Box) -> None:
     write_lock(box / "lock.json", {"lock_version": "1", "platform": "linux", "projects": {"apex": project}})
 
 
+MIRRORS = "ROCM_WHEELS_MIRROR_DIR"
 SET = ("--patch-dir", "sets", "--patchset", "main")
 
 REFS = [
@@ -285,16 +286,14 @@ NUMBERS = [
 ]  # fmt: skip
 SERVERS = [
     Row("nobody listens", checkout(origin="http://127.0.0.1:9/x.git"), 10, env={"ROCM_WHEELS_RETRIES": "0"}),
-    Row("mirrors nowhere", checkout("--mirror-dir", ""), 2),
-    Row("mirrors a file", checkout("--mirror-dir", "note"), 2, lambda box: box.write("note", "x")),
-    Row("mirrors below a file", checkout("--mirror-dir", "note/x"), 2, lambda box: box.write("note", "x")),
-    Row("mirrors a blank", checkout("--mirror-dir", " "), 2),
-    Row("mirrors inside the checkout", checkout("--mirror-dir", "new/mirrors"), 2),
     Row("retries below nothing", checkout(), 2, env={"ROCM_WHEELS_RETRIES": "-1"}),
     Row("retries a word", checkout(), 2, env={"ROCM_WHEELS_RETRIES": "x"}),
     Row("timeout none", checkout(), 2, env={"ROCM_WHEELS_TIMEOUT": "0"}),
     Row("timeout endless", checkout(), 2, env={"ROCM_WHEELS_TIMEOUT": "9" * 30}),
-    Row("mirrors and no origin", checkout("--mirror-dir", "mirrors", origin="no/where"), 10),
+    Row("mirrors a file", checkout(), 2, lambda box: box.write("note", "x"), {MIRRORS: "note"}),
+    Row("mirrors below a file", checkout(), 2, lambda box: box.write("note", "x"), {MIRRORS: "note/x"}),
+    Row("mirrors inside the checkout", checkout(), 2, env={MIRRORS: "new/mirrors"}),
+    Row("mirrors and no origin", checkout(origin="no/where"), 10, env={MIRRORS: "mirrors"}),
 ]  # fmt: skip
 LOCKS = [
     Row("lock missing", locked(), 2),
@@ -309,7 +308,6 @@ LOCKS = [
     Row("locks compared, one missing", compared(), 2),
     Row("locks compared, one torn", compared(), 2, lambda box: box.write("lock.json", "{")),
     Row("locks compared, trees nowhere", compared("--source-dir", "no/where"), 2, whole_lock),
-    Row("locks compared, mirrors nowhere", compared("--mirror-dir", ""), 2, whole_lock),
     Row("locks compared, and a third", compared("third"), 2, whole_lock),
     Row("lock to be made nowhere", ["all", "lock", "--line", "2.9", "-o", "note/x"], 2, lambda box: box.write("note", "x")),
     Row("lock without a name", ["all", "lock", "--line", "2.9"], 2),

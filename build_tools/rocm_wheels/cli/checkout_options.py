@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rocm_wheels.models.project import Project
     from rocm_wheels.sources import checkout, lock, network, patches, pins
 
+MIRROR_VARIABLE = "ROCM_WHEELS_MIRROR_DIR"
 _DEFAULT_JOBS = 8
 _DEFAULT_RETRIES = 4  # attempts after a failure of the network that may pass
 _DEFAULT_TIMEOUT = 120  # seconds in which nothing moves, then a transfer is cut
@@ -33,33 +34,20 @@ def jobs_option() -> click.Parameter:
     return command.Option(entry.names, **entry.attrs)
 
 
-def mirror_option(*, fills: bool) -> click.Parameter:
-    """Return the option that ``find_mirrors`` reads; ``fills``: the command writes there too."""
-    purpose = "that all checkouts share; made when missing." if fills else "to look into first."
-    return command.Option(
-        ["--mirror-dir"],
-        metavar="DIR",
-        envvar="ROCM_WHEELS_MIRROR_DIR",
-        show_envvar=True,
-        help=f"Folder of bare repositories {purpose}",
-    )
-
-
-def find_mirrors(options: Mapping[str, Any]) -> Path | None:
-    """Return the folder of mirrors, from the value of ``mirror_option``."""
+def find_mirrors(env: Mapping[str, str]) -> Path | None:
+    """Return the folder of bare repositories that all checkouts share. Raises UsageError for what is none."""
     from rocm_wheels.core import errors
 
-    folder = options["mirror_dir"]
-    if folder is not None and not folder.strip():
-        raise errors.UsageError("--mirror-dir is empty", tip="name a folder; it is made when it is missing")
-    mirrors = None if folder is None else Path(folder).expanduser().absolute()
-    if mirrors is not None and mirrors.exists() and not mirrors.is_dir():
-        raise errors.UsageError(f"--mirror-dir {mirrors} is not a folder", tip="name another one")
+    if not (folder := env.get(MIRROR_VARIABLE, "").strip()):
+        return None
+    mirrors = Path(folder).expanduser().absolute()
+    if mirrors.exists() and not mirrors.is_dir():
+        raise errors.UsageError(f"{MIRROR_VARIABLE}: {mirrors} is not a folder", tip="name another one")
     return mirrors
 
 
 def make_transport(options: Mapping[str, Any], *, jobs: int | None = None) -> network.Transport:
-    """Return how servers are reached: ROCM_WHEELS_RETRIES, ROCM_WHEELS_TIMEOUT, the options about mirrors.
+    """Return how servers are reached: ROCM_WHEELS_RETRIES, _TIMEOUT, _MIRROR_DIR.
 
     ``jobs``: how many transfers at a time where ``--jobs`` is not given (a recipe's ``fetch_jobs``). Raises
     UsageError for a variable that is no number, or too large a one.
@@ -72,7 +60,7 @@ def make_transport(options: Mapping[str, Any], *, jobs: int | None = None) -> ne
     retries = environment_numbers.read_number(env, "ROCM_WHEELS_RETRIES", _DEFAULT_RETRIES)
     timeout = environment_numbers.read_number(env, "ROCM_WHEELS_TIMEOUT", _DEFAULT_TIMEOUT)
     return _cached_transport(
-        network.Transport, retries, timeout, find_mirrors(options), jobs or _DEFAULT_JOBS
+        network.Transport, retries, timeout, find_mirrors(env), jobs or _DEFAULT_JOBS
     )
 
 
@@ -178,7 +166,6 @@ def shared_checkout_options() -> list[click.Parameter]:
         ),
         command.Option(["--hipify/--no-hipify"], default=None, help="Hipify [default: as the recipe says]."),
         commit_option(),
-        mirror_option(fills=True),
         command.Option(
             ["--lock"],
             metavar="FILE",

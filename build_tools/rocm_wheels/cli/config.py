@@ -39,10 +39,7 @@ if TYPE_CHECKING:
 CONFIG_NAME = "rocm-wheels.toml"
 _VARIABLE = "ROCM_WHEELS_CONFIG"
 _RECIPE_KEY = "recipe-dir"
-_SHARED_FOLDERS = (
-    "mirror-dir",
-    "patch-dir",
-)  # options that commands make for each recipe, not of the catalogue
+_SHARED_FOLDERS = ("patch-dir",)  # options that commands make for each recipe, not of the catalogue
 SETTINGS = {
     "jobs": "ROCM_WHEELS_JOBS",
     "retries": "ROCM_WHEELS_RETRIES",

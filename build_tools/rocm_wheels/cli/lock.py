@@ -150,7 +150,6 @@ def _resolve_tools(path: Path, lock: Lock, options: Mapping[str, Any], patches: 
     [
         checkout_options.patch_folder_option(),
         checkout_options.repo_option(),
-        checkout_options.mirror_option(fills=False),
     ]
 )
 @catalogue.JSON
@@ -372,7 +371,6 @@ def _parse_pythons(text: str | None) -> tuple[str, ...]:
     [
         checkout_options.patch_folder_option(),
         checkout_options.repo_option(),
-        checkout_options.mirror_option(fills=False),
     ]
 )
 @catalogue.JSON
@@ -455,7 +453,7 @@ def _print_changes(old: Lock, new: Lock, options: Mapping[str, Any]) -> None:
     lock_diff.add_histories(
         diff,
         repos=find_checkouts(options),
-        mirrors=checkout_options.find_mirrors(options),
+        mirrors=checkout_options.find_mirrors(boundary.read_environment()),
         env=boundary.read_environment(),
     )
     click.echo("\n".join(lock_diff.format_diff_report(diff)))
@@ -464,13 +462,13 @@ def _print_changes(old: Lock, new: Lock, options: Mapping[str, Any]) -> None:
 @command.command("lock diff")
 @click.argument("a", type=_FILE, metavar="A")
 @click.argument("b", type=_FILE, metavar="B")
-@command.parameters([checkout_options.repo_option(), checkout_options.mirror_option(fills=False)])
+@command.parameters([checkout_options.repo_option()])
 @catalogue.JSON
 def diff_command(**given: Any) -> None:
     """Show what changed between two locks: projects, submodules, ROCm, targets, and the commits between.
 
     A and B are locks, or manifests of TheRock's scripts. Commits are listed where a checkout (--source-dir)
-    or a mirror (--mirror-dir) has both ends; else the page of GitHub, GitLab or another host that compares
+    or a mirror (ROCM_WHEELS_MIRROR_DIR) has both ends; else the page of GitHub, GitLab or another host that compares
     them is named. No server is asked.
 
     \b
@@ -484,7 +482,7 @@ def diff_command(**given: Any) -> None:
         raise errors.UsageError(
             f"--source-dir {given['repo']} is not a folder", tip="name the folder that holds the checkouts"
         )
-    mirrors = checkout_options.find_mirrors(given)
+    mirrors = checkout_options.find_mirrors(boundary.read_environment())
     locks = [read_lock(given[name]) for name in ("a", "b")]
     if given["a"].resolve() == given["b"].resolve():
         log.log_warning(f"{given['a']} is compared with itself")

@@ -205,9 +205,6 @@ def _lock_branch(ref: str, names: Sequence[str], platform: Any, rocm: str, optio
     return lock
 
 
-manifest_script.params.append(checkout_options.mirror_option(fills=False))
-
-
 @command.command("sanity_check_wheel.py")
 @click.argument("folder", type=GivenPath(file_okay=False), metavar="WHEEL-DIR")
 @catalogue.PYTHON.but(help="Import each wheel too, with this Python and its packages.")

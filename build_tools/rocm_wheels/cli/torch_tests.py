@@ -341,7 +341,7 @@ def _check_out_tests(lock: Path, folder: Path, env: Mapping[str, str]) -> None:
         hipify=False,
         local_origin=network.parse_origin(pin.origin, Path.cwd())[1],
         patches=patches if patches is not None and patches.patches else None,
-        transport=checkout_options.make_transport({"mirror_dir": env.get("ROCM_WHEELS_MIRROR_DIR")}, jobs=1),
+        transport=checkout_options.make_transport({}, jobs=1),
     )
     done = checkout_project(request, env=env, python=Path(sys.executable))
     check_checkout(file, request, done, env=env)

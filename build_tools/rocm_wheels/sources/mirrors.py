@@ -41,7 +41,7 @@ _MIRROR_SETTINGS = """
 """
 _MIRROR_MARK = "mirror"  # in OWN_FOLDER once a mirror is set up whole
 _USERINFO = re.compile(r"(://)[^/]*@|\A[^/@]+@(?=[^/]*:)")
-_MIRROR_TIP = "remove it (no checkout needs it), or name another folder with --mirror-dir"
+_MIRROR_TIP = "remove it (no checkout needs it), or name another folder: ROCM_WHEELS_MIRROR_DIR"
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def refuse_mirrors_inside(folder: Path | None, checkout: Path) -> None:
     if folder is not None and folder.absolute().is_relative_to(checkout):
         raise errors.UsageError(
             f"the mirrors' folder {folder} is inside the checkout {checkout}",
-            tip="name one that all checkouts can share with --mirror-dir",
+            tip="name one that all checkouts can share: ROCM_WHEELS_MIRROR_DIR",
         )
 
 
