@@ -100,7 +100,7 @@ def make_loops(folder: Path) -> tuple[Loop, Loop]:
     ours = Loop(folder / "dev" / "pytorch", env, words)
     ours.develop()
     printed = subprocess.run(
-        [*RUN, "shell", "pytorch", "--source-dir", folder / "dev", "--json"],
+        [*RUN, "shell", "pytorch", "--work-dir", folder / "dev/.rocm-wheels", "--json"],
         env=env, capture_output=True, text=True, check=True,
     )  # fmt: skip
     variables = {name: value for name, value in json.loads(printed.stdout).items() if value is not None}

@@ -42,7 +42,8 @@ class Branch:
         return self.demo.folder / "sources" / ".rocm-wheels"
 
     def run(self, name: str, *words: str, **env: str) -> Ended:
-        places = ("--source-dir", str(self.torch.parent), "--work-dir", str(self.work))
+        places = ["--work-dir", str(self.work)]
+        places += ["--source-dir", str(self.torch.parent)] if name == "dev" else []
         return self.demo.run(name, "torch", *places, *words, door=PROGRAM, **env)
 
     def develop(self, *words: str) -> Any:
@@ -220,8 +221,7 @@ def test_a_shell_has_the_environment_of_the_build_step(branch: Branch, tmp_path:
     ran = branch.run("shell", "--", "python", "-c", "import torch; print(torch.__file__); exit(5)")
     assert (ran.code, ran.out.strip()) == (5, str(branch.torch / "torch/__init__.py"))
     assert branch.run("shell", "--json", "--", "true").code == 2
-    places = ("--source-dir", str(branch.torch.parent), "--work-dir", str(branch.work))
-    unnamed = branch.demo.run("shell", *places, "--", "echo", "apex", door=PROGRAM)
+    unnamed = branch.demo.run("shell", "--work-dir", str(branch.work), "--", "echo", "apex", door=PROGRAM)
     assert (unnamed.code, unnamed.out.strip()) == (0, "apex"), unnamed.err
 
 

@@ -210,7 +210,6 @@ WRONG = [
     ["runs", "sohw"],
     ["status", "--work-dir", ""],
     ["status", "--work-dir", "{work}/missing"],
-    ["status", "--source-dir", "{work}"],
     ["runs", "report", "--work-dir", "{work}/runs"],
     ["runs", "show", "x", "--work-dir", "{work}/runs"],
 ]

@@ -284,7 +284,7 @@ def plan(output: Path | None, form: str, details: bool, as_json: bool, **options
 @command("runs why")
 @click.argument("step", shell_complete=complete_with("list_steps"))
 @click.argument("run", required=False, metavar="[RUN]")
-@build_options.work_options
+@catalogue.WORK_DIR
 @catalogue.PLAN.but(help="Plan that has the step [default: that of the run].")
 @catalogue.JSON
 def why(step: str, run: str | None, plan_file: Path | None, as_json: bool, **options: Any) -> None:
@@ -358,7 +358,7 @@ _KIND_NAMES = ("trees", "environments", "runs", "rejected", "fresh", "built", "s
 
 
 @command("clean")
-@build_options.work_options
+@catalogue.takes(catalogue.SOURCE_DIR, catalogue.WORK_DIR)
 @option("--older-than", type=Duration(), metavar="TIME", help="What was not used for so long: 7d, 12h.")
 @option(
     "--kind", "what", multiple=True, type=click.Choice(_KIND_NAMES), help="Only this kind; may be repeated."

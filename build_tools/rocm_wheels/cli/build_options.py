@@ -28,21 +28,13 @@ _FOLDER = GivenPath(file_okay=False)
 _RUNS_LOOKED_AT = 20  # of the newest runs, for one at work
 
 
-root_option = catalogue.SOURCE_DIR
-# which work directory is meant, with the defaults of `build`
-work_options = catalogue.takes(
-    root_option,
-    catalogue.WORK_DIR,
-)
-
-
 def find_workspace(options: Mapping[str, Any]) -> Workspace:
     """Return the work directory that is meant. Raises UsageError where there is none."""
     _, work = resolve_folders(options)
     if not work.is_dir():
         raise errors.UsageError(
             f"there is no work directory {work}",
-            tip="name the --work-dir, or the --source-dir, that build was given",
+            tip="name the --work-dir that build was given, or .rocm-wheels of its --source-dir",
         )
     return Workspace(work)
 
@@ -86,9 +78,8 @@ packages_options = catalogue.takes(
         help="Version specifier of the rocm packages, operator included.",
     ),
     catalogue.ROCM_EXTRAS.but(default=""),
-    root_option,
     catalogue.WORK_DIR.but(
-        help="Environments, runs, what was done [default: .rocm-wheels in the root checkout folder]."
+        help="Environments, runs, what was done [default: .rocm-wheels in the folder of the source trees]."
     ),
 )
 # and into which environment
@@ -129,6 +120,7 @@ rocm_path_option = catalogue.ROCM_PATH.but(
 
 # what is built, and where it goes
 _output_options = catalogue.takes(
+    catalogue.SOURCE_DIR,
     catalogue.PROJECT.but(
         name="only",
         metavar="LIST",
@@ -280,7 +272,7 @@ def find_default_root() -> Path:
 
 def resolve_folders(options: Mapping[str, Any]) -> tuple[Path, Path]:
     """Return the root checkout folder and the work directory."""
-    root = (options["root_checkout_dir"] or find_default_root()).absolute()
+    root = (options.get("root_checkout_dir") or find_default_root()).absolute()
     work = (options["work_dir"] or root / ".rocm-wheels").absolute()
     return root, work
 

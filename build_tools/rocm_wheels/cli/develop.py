@@ -31,6 +31,7 @@ _OF_ONE_RUN = {"root_checkout_dir", "work_dir"}
 @command.command("dev")
 @_project_argument
 @build_options.packages_options
+@catalogue.SOURCE_DIR
 @catalogue.INSTALL_ROCM
 @build_options.rocm_path_option
 @catalogue.BUILD_GFX
@@ -142,7 +143,7 @@ _COMMAND_KEY = "rocm_wheels.shell.command"
 @command.command("shell", cls=_ShellCommand)
 @_project_argument
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
-@build_options.work_options
+@catalogue.WORK_DIR
 @command.option(
     "--print",
     "printed",

@@ -172,7 +172,7 @@ _MOST_RUNS = 20
 
 
 @command.command("runs list")
-@build_options.work_options
+@catalogue.WORK_DIR
 @catalogue.ALL.but(help=f"List every run, not the newest {_MOST_RUNS}.")
 @catalogue.JSON
 def list_command(everything: bool, as_json: bool, **options: Any) -> None:
@@ -210,7 +210,7 @@ def list_command(everything: bool, as_json: bool, **options: Any) -> None:
 
 @command.command("runs show")
 @click.argument("run", required=False, metavar="[RUN]")
-@build_options.work_options
+@catalogue.WORK_DIR
 @catalogue.JSON
 def show_command(run: str | None, as_json: bool, **options: Any) -> None:
     """Show a run [default: the newest at work, else the newest].
@@ -244,7 +244,7 @@ def show_command(run: str | None, as_json: bool, **options: Any) -> None:
 
 @command.command("runs report")
 @click.argument("run", required=False, metavar="[RUN]")
-@build_options.work_options
+@catalogue.WORK_DIR
 @command.option(
     "--format",
     "form",
