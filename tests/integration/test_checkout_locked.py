@@ -100,19 +100,20 @@ def test_the_patch_set_is_the_locked_one(github: Upstream, tmp_path: Path) -> No
     digest = patches.read_patch_set(tmp_path / "patches/pytorch_audio/2.9").digest
     lock = github.first_commits()
     lock["projects"]["pytorch_audio"]["patches"] = {"name": "2.9", "digest": digest}
-    where = ("--patch-dir", "patches", "--source-dir", "trees")
-    said = github.checkout(tmp_path, "torchaudio", "--lock", write_lock(tmp_path / "l.json", lock), *where)
+    where, patched = ("--source-dir", "trees"), {"ROCM_WHEELS_PATCH_DIR": "patches"}
+    file = write_lock(tmp_path / "l.json", lock)
+    said = github.checkout(tmp_path, "torchaudio", "--lock", file, *where, **patched)
     assert said.code == 0, said.err
     assert (tmp_path / "trees/pytorch_audio/version.txt").read_text() == "2.9.0.1\n"
     before = content(tmp_path / "trees")
     patch.write_text(PATCH.replace("2.9.0.1", "2.9.0.2"))
-    other = github.checkout(tmp_path, "torchaudio", "--lock", "l.json", *where)
+    other = github.checkout(tmp_path, "torchaudio", "--lock", "l.json", *where, **patched)
     assert other.code == 10
     now = patches.read_patch_set(tmp_path / "patches/pytorch_audio/2.9").digest
     assert re.search(rf"patch set patches/pytorch_audio/2.9 has the digest {now}.* says {digest}", other.err)
     assert "`rocm-wheels lock update l.json pytorch_audio`" in other.err
     patch.unlink()
-    gone = github.checkout(tmp_path, "torchaudio", "--lock", "l.json", *where)
+    gone = github.checkout(tmp_path, "torchaudio", "--lock", "l.json", *where, **patched)
     assert (gone.code, "patches/pytorch_audio/2.9 has no patches, and l.json says" in gone.err) == (10, True)
     assert content(tmp_path / "trees") == before
 
@@ -120,7 +121,8 @@ def test_the_patch_set_is_the_locked_one(github: Upstream, tmp_path: Path) -> No
     patch.write_text(PATCH)
     lock["line"] = "2.9"
     del lock["projects"]["pytorch_audio"]["patches"]
-    bare = github.checkout(tmp_path, "torchaudio", "--lock", write_lock(tmp_path / "l.json", lock), *where)
+    file = write_lock(tmp_path / "l.json", lock)
+    bare = github.checkout(tmp_path, "torchaudio", "--lock", file, *where, **patched)
     assert bare.code == 0, bare.err
     assert "no patches: " in bare.err
     assert "patches/pytorch_audio/2.9 is left out" in bare.err

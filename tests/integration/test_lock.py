@@ -314,11 +314,11 @@ def test_patches_are_named_with_their_digest(shared: Servers) -> None:
     place = shared.work / "patches/pytorch/main/base"
     place.mkdir(parents=True)
     (place / "0001-x.patch").write_text("x")
-    shared.lock("-o", "set.lock", "--patch-dir", "patches")
+    shared.lock("-o", "set.lock", ROCM_WHEELS_PATCH_DIR="patches")
     patches = shared.read()["projects"]["pytorch"]["patches"]
     assert patches["name"] == "main" and len(patches["digest"]) == 64
     (shared.work / "none").mkdir()
-    shared.lock("-o", "set.lock", "--patch-dir", "none")
+    shared.lock("-o", "set.lock", ROCM_WHEELS_PATCH_DIR="none")
     assert "patches" not in shared.read()["projects"]["pytorch"]
 
 

@@ -127,7 +127,7 @@ def test_a_setting_is_not_an_option_of_that_name(
 
 
 @pytest.mark.contract
-@pytest.mark.parametrize("key", ["patch-dir", "source-dir", "gfx"])
+@pytest.mark.parametrize("key", ["source-dir", "gfx"])
 def test_options_of_several_commands_may_stand_above_all_tables(
     key: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -357,16 +357,10 @@ class Tree:
         python = Path(sys.executable)
         return set(hipify_changes(load_project("pytorch"), self.directory, env=self.env, python=python))
 
-    def save(self, *, replace_others: bool = False) -> SavedPatches:
+    def save(self) -> SavedPatches:
         """Save the tree's commits to the patch set."""
         assert self.patch_set is not None
-        return save_patches(
-            load_project("pytorch"),
-            self.directory,
-            self.patch_set,
-            replace_others=replace_others,
-            env=self.env,
-        )
+        return save_patches(load_project("pytorch"), self.directory, self.patch_set, env=self.env)
 
     def status(self) -> tree_status.TreeStatus:
         return tree_status.read_tree_status(load_project("pytorch"), self.directory, env=self.env)

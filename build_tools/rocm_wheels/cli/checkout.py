@@ -37,6 +37,7 @@ Examples:
   rocm-wheels checkout --all --line 2.9
   rocm-wheels checkout --lock set.lock --source-dir /build/src
 """
+_APPLIED = "Patch set to apply [default: the one of the ref's line, where there is one]."
 _ONE_PROJECT = {
     "ref": "--ref",
     "origin": "--origin",
@@ -56,7 +57,7 @@ def _make_checkout_command() -> click.Command:
             checkout_options.repo_option(),
             *_make_pin_options(),
             *checkout_options.shared_checkout_options(),
-            *checkout_options.patch_options(),
+            checkout_options.patchset_option(_APPLIED),
             Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON on stdout."),
         ],
         callback=_checkout_projects,
@@ -317,7 +318,8 @@ def _make_recipe_checkout(project: str, features: Collection[str]) -> click.Comm
         *_make_pin_options(),
         *checkout_options.shared_checkout_options(),
         checkout_options.jobs_option(),
-        *checkout_options.patch_options(),
+        checkout_options.patch_folder_option(),
+        checkout_options.patchset_option(_APPLIED),
     ]
     if project != checkout_options.TORCH:
         options += checkout_options.torch_options()

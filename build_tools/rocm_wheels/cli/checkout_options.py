@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rocm_wheels.sources import checkout, lock, network, patches, pins
 
 MIRROR_VARIABLE = "ROCM_WHEELS_MIRROR_DIR"
+PATCH_VARIABLE = "ROCM_WHEELS_PATCH_DIR"
 _DEFAULT_JOBS = 8
 _DEFAULT_RETRIES = 4  # attempts after a failure of the network that may pass
 _DEFAULT_TIMEOUT = 120  # seconds in which nothing moves, then a transfer is cut
@@ -59,9 +60,7 @@ def make_transport(options: Mapping[str, Any], *, jobs: int | None = None) -> ne
     jobs = options.get("jobs") or environment_numbers.read_number(env, "ROCM_WHEELS_JOBS") or jobs
     retries = environment_numbers.read_number(env, "ROCM_WHEELS_RETRIES", _DEFAULT_RETRIES)
     timeout = environment_numbers.read_number(env, "ROCM_WHEELS_TIMEOUT", _DEFAULT_TIMEOUT)
-    return _cached_transport(
-        network.Transport, retries, timeout, find_mirrors(env), jobs or _DEFAULT_JOBS
-    )
+    return _cached_transport(network.Transport, retries, timeout, find_mirrors(env), jobs or _DEFAULT_JOBS)
 
 
 @functools.cache
@@ -72,14 +71,6 @@ def _cached_transport(
     return kind(retries, timeout, mirrors, jobs)
 
 
-def patch_options() -> list[click.Parameter]:
-    """Return the options of checkout that choose patches."""
-    return [
-        patch_folder_option(),
-        patchset_option("Patch set to apply [default: the one of the ref's line, where there is one]."),
-    ]
-
-
 def choose_patch_set(project: str, ref: str, options: Mapping[str, Any]) -> patches.PatchSet | None:
     """Return the patch set that the options of a checkout choose. Raises UsageError, DataError."""
     from rocm_wheels.sources.patches import choose_patch_set
@@ -88,13 +79,22 @@ def choose_patch_set(project: str, ref: str, options: Mapping[str, Any]) -> patc
     return choose_patch_set(project, ref, folder, name=name, line=options.get("line"))
 
 
-def find_patch_folder(options: Mapping[str, Any]) -> Path:
-    """Return the folder of the patch sets; ``--patch-dir`` must be one. Raises UsageError."""
-    from rocm_wheels.core import errors
+def name_patch_folder(options: Mapping[str, Any]) -> Path | None:
+    """Return the folder of patch sets that a script's option or the variable names, None for neither."""
+    named = options.get("patch_dir") or boundary.read_environment().get(PATCH_VARIABLE)
+    return Path(named).expanduser() if named else None
 
-    folder = resolve_patch_folder(options["patch_dir"])
-    if options["patch_dir"] is not None and not folder.is_dir():
-        raise errors.UsageError(f"--patch-dir {folder} is not a folder", tip="it holds a folder a project")
+
+def find_patch_folder(options: Mapping[str, Any]) -> Path:
+    """Return the folder of the patch sets: as named, else the clone's. Raises UsageError."""
+    from rocm_wheels.core import errors, workspace
+
+    if (folder := name_patch_folder(options)) is None:
+        return workspace.get_project_home() / "patches"
+    if not folder.is_dir():
+        raise errors.UsageError(
+            f"{folder} is not a folder of patch sets ({PATCH_VARIABLE})", tip="it holds a folder a project"
+        )
     return folder
 
 
@@ -104,21 +104,12 @@ def patchset_option(help_text: str) -> click.Parameter:
 
 
 def patch_folder_option() -> click.Parameter:
-    """Return the option that says where the patch sets are."""
+    """Return the option of scripts of single projects that says where the patch sets are."""
     return command.Option(
         ["--patch-dir"],
         type=GivenPath(),
-        help="Folder of the patch sets (the clone's patches/); an empty one for none.",
+        help=f"Folder of the patch sets ({PATCH_VARIABLE}, or the clone's patches/); an empty one for none.",
     )
-
-
-def resolve_patch_folder(folder: Path | None) -> Path:
-    """Return the folder of the patch sets: as given, else the clone's."""
-    if folder is not None:
-        return folder
-    from rocm_wheels.core import workspace
-
-    return workspace.get_project_home() / "patches"
 
 
 _GIT_COUNT = click.IntRange(min=1, max=2**31 - 1)  # what git can count

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 CONFIG_NAME = "rocm-wheels.toml"
 _VARIABLE = "ROCM_WHEELS_CONFIG"
 _RECIPE_KEY = "recipe-dir"
-_SHARED_FOLDERS = ("patch-dir",)  # options that commands make for each recipe, not of the catalogue
 SETTINGS = {
     "jobs": "ROCM_WHEELS_JOBS",
     "retries": "ROCM_WHEELS_RETRIES",
@@ -198,7 +197,7 @@ def _check_top_level(config: ConfigFile) -> None:
 
     entries = [entry for entry in vars(catalogue).values() if isinstance(entry, catalogue.Entry)]
     shared = [word[2:].partition("/")[0] for entry in entries for word in entry.names if word[:2] == "--"]
-    shared += [_RECIPE_KEY, *_SHARED_FOLDERS, *SETTINGS]
+    shared += [_RECIPE_KEY, *SETTINGS]
     commands = main.cli.list_commands(click.Context(main.cli, info_name="rocm-wheels"))
     _check_settings(config)
     for key, value in config.table.items():

@@ -148,7 +148,6 @@ def _resolve_tools(path: Path, lock: Lock, options: Mapping[str, Any], patches: 
 )
 @command.parameters(
     [
-        checkout_options.patch_folder_option(),
         checkout_options.repo_option(),
     ]
 )
@@ -369,7 +368,6 @@ def _parse_pythons(text: str | None) -> tuple[str, ...]:
 )
 @command.parameters(
     [
-        checkout_options.patch_folder_option(),
         checkout_options.repo_option(),
     ]
 )

@@ -136,10 +136,6 @@ def hipify_tree(project: str, tree: Path, *, commit: bool) -> None:
 @command.option(
     "--patchset", metavar="NAME", help="Patch set to write [default: the tree's own, else the ref's line]."
 )
-@command.option(
-    "--patch-dir", type=GivenPath(), help="Folder of the patch sets [default: the clone's patches/]."
-)
-@command.option("--replace", is_flag=True, help="Also over patches that the tree was made without.")
 @catalogue.JSON
 def save_patches_command(project: str, repo: Path | None, as_json: bool, **options: Any) -> None:
     """Write the commits on top of a tree's diffbase tags to a patch set, for checkout to apply.
@@ -225,9 +221,6 @@ def make_patch_commands(
                     "Patch set to write [default: the tree's own, else the ref's line]."
                 ),
                 checkout_options.patch_folder_option(),
-                command.Option(
-                    ["--replace"], is_flag=True, help="Also over patches that the tree was made without."
-                ),
             ],
             callback=lambda **values: _save_tree_patches(project, find_tree(values), values),
             help="Write the commits on top of the diffbase tags to a patch set, for checkout to apply.",
@@ -247,14 +240,16 @@ def _save_tree_patches(project: str, directory: Path, options: Mapping[str, Any]
     from rocm_wheels.models.project import load_project
     from rocm_wheels.sources import patches
 
-    if options["patch_dir"] is None and not workspace.is_clone():
+    named = checkout_options.name_patch_folder(options)
+    if named is None and not workspace.is_clone():
         raise errors.UsageError(
-            "there is no clone whose patches/ could be written", tip="name a folder with --patch-dir"
+            "there is no clone whose patches/ could be written",
+            tip=f"name a folder: {checkout_options.PATCH_VARIABLE}",
         )
     made_with, ref = patches.read_patch_origin(directory, env=boundary.read_environment())
     folder = patches.choose_patch_folder(
         project,
-        checkout_options.resolve_patch_folder(options["patch_dir"]),
+        named or workspace.get_project_home() / "patches",
         name=options["patchset"],
         made_with=made_with,
         ref=ref,
@@ -263,7 +258,6 @@ def _save_tree_patches(project: str, directory: Path, options: Mapping[str, Any]
         load_project(project),
         directory,
         folder,
-        replace_others=options["replace"],
         env=boundary.read_environment(),
     )
     for name in saved.written:

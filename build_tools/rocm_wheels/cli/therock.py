@@ -57,7 +57,7 @@ def checkout_script(manifest: str, torch_ref: str | None, **options: Any) -> Non
             f"the manifest is for {lock.platform}, and this is {here}", tip="name another one"
         )
     file = LockFile(Path(manifest), lock)
-    rest = {"everything": False, "origin": None, "patch_dir": None, "as_json": False}
+    rest = {"everything": False, "origin": None, "as_json": False}
     settings = {**options, **rest, "projects": (), "lock": file.path}
     env = boundary.read_environment()
     checkout.run_tasks(checkout.make_locked_tasks(file, settings, env), settings, env)

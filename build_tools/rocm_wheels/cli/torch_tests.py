@@ -329,7 +329,7 @@ def _check_out_tests(lock: Path, folder: Path, env: Mapping[str, str]) -> None:
 
     file = open_lock(lock, checkout_options.detect_platform())
     recipe, pin = project.load_project(checkout_options.TORCH), read_locked_pin(file, checkout_options.TORCH)
-    patches = read_locked_patches(file, checkout_options.TORCH, checkout_options.resolve_patch_folder(None))
+    patches = read_locked_patches(file, checkout_options.TORCH, checkout_options.find_patch_folder({}))
     if patches is not None:  # what is changed in submodules changes no test
         patches = replace(patches, patches=tuple(patches.get_series("base").get("", ())))
     request = CheckoutRequest(

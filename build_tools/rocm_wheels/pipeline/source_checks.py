@@ -105,7 +105,7 @@ def refuse_stale_source(project: Project, tree: Path, env: Mapping[str, str]) ->
 
 def _hipify_command(project: Project, tree: Path) -> str:
     """Return the command that hipifies a tree, wherever it is."""
-    place = ["--source-dir", tree.parent] if tree.name == project.name else ["--tree", tree]
+    place = ("--source-dir", tree.parent) if tree.name == project.name else ("--tree", tree)
     return shell.format_command(["rocm-wheels", "sources", "hipify", project.distribution, *place])
 
 

@@ -135,7 +135,7 @@ def choose_patch_set(
     if name is not None and name not in lines:
         raise errors.UsageError(
             f"{folder / project} has no patch set {name!r}",
-            tip=f"it has: {names}; an empty folder as --patch-dir has none",
+            tip=f"it has: {names}; an empty folder as ROCM_WHEELS_PATCH_DIR has none",
         )
     chosen = name or match_line(line or ref, lines)
     if chosen is None and lines:
@@ -216,7 +216,7 @@ def commit_series(git: Git, start: str, patches: Sequence[Patch], *, where: str)
                         f"{patch.name} does not apply to {where}: it {needs}",
                         tip="check that commit out with this patch set, move the patch to the new one "
                         "(`git rebase`) and use `save-patches`; or remove it from the set, or name an "
-                        "empty --patch-dir",
+                        "empty folder as ROCM_WHEELS_PATCH_DIR",
                     ) from cause
             message = head.get("Subject", "").encode("utf-8", "surrogateescape") + b"\n\n"
             message += body.read_bytes().strip(b"\n")
@@ -287,7 +287,9 @@ def check_patch_request(patches: PatchSet | None, *, hipify: bool, commit: bool,
         fault = f"{patches.folder} has patches for submodules ({', '.join(below)}), and there are to be none"
         option = "--no-submodules"
     if fault:
-        raise PatchRefusedError(fault, tip=f"leave out {option}, or name an empty --patch-dir")
+        raise PatchRefusedError(
+            fault, tip=f"leave out {option}, or name an empty folder as ROCM_WHEELS_PATCH_DIR"
+        )
     log.log_note(f"patches: {len(patches.patches)} in {patches.folder}")
     if hipified_series and not hipify:
         log.log_note(f"{hipified} is left out: the tree is not hipified")
@@ -339,7 +341,7 @@ def plan_stage(
         raise PatchRefusedError(
             f"{series[missing[0]][0].name} is for a submodule {missing[0]}, "
             f"which is not in {tree[0].git.directory}",
-            tip=f"its submodules: {submodules}; move the folder, or name an empty --patch-dir",
+            tip=f"its submodules: {submodules}; move it, or name an empty folder as ROCM_WHEELS_PATCH_DIR",
         )
     new: dict[str, checkout_state.RepositoryState] = {}
     for path in reversed(parts):
@@ -377,15 +379,12 @@ class SavedPatches:
     removed: tuple[str, ...]
 
 
-def save_patches(
-    project: Project, directory: Path, folder: Path, *, replace_others: bool, env: Mapping[str, str]
-) -> SavedPatches:
+def save_patches(project: Project, directory: Path, folder: Path, *, env: Mapping[str, str]) -> SavedPatches:
     """Write the commits of ``directory`` to the set in ``folder``: base and, where hipified, hipified.
 
     What hipify makes of them need not be there: `checkout` hipifies what patches change.
-    ``replace_others``: also over patches that this tree was not made with. Raises SourceError,
-    with nothing written: no tags, changes that are not committed, history with a merge or not on
-    top of the tags, a commit that no patch can give back.
+    Raises SourceError, with nothing written: no tags, changes that are not committed, history with a merge
+    or not on top of the tags, a commit that no patch can give back, a set that this tree was not made with.
     """
     git = disable_private_filters(_open_checkout(directory, env))
     git_dir = find_git_directory(git)
@@ -406,10 +405,10 @@ def save_patches(
             log.log_note(f"{folder / 'hipified'} stays as it is: the tree is not hipified")
         new = PatchSet(folder, tuple(sorted([*saved, *kept], key=lambda patch: patch.name)))
         known_digests = ("", state.patches, state.saved) if state is not None else ("",)
-        if new.digest != old.digest and old.digest not in known_digests and not replace_others:
+        if new.digest != old.digest and old.digest not in known_digests:
             raise errors.SourceError(
                 f"{folder} has patches that {directory} was not made with; they would be lost",
-                tip="check out with that set first (--patchset), save under another name, or use --replace",
+                tip="check out with that set first (--patchset), or save under another name",
             )
         names = tuple(patch.name for patch in new.patches)
         written = tuple(patch.name for patch in new.patches if patch not in old.patches)
