@@ -156,8 +156,8 @@ def test_option_has_help(words: str) -> None:
 
 # Spelled alike, and not the same thing: each command has its own.
 HOMONYMS = {
-    *("--details", "--exclude", "--explain", "--format", "--from"),
-    *("--keep", "--label", "--platform"),
+    *("--exclude", "--explain", "--format", "--from"),
+    *("--label", "--platform"),
     *("--print", "--repair", "--version"),
 }
 

@@ -111,7 +111,11 @@ def test_a_run_of_a_fork_is_found_where_those_are(
     put("therock-ci-artifacts-external", f"someone-else/{run}1-linux", files)
     put("therock-nightly-artifacts", f"{run}2-linux", files)
     assert len(fetch("--run-id", run, "--dry-run")[0]) == 8
-    assert len(fetch("--run-id", f"{run}2", "--release-type", "nightly", "--dry-run")[0]) == 8
+    with monkeypatch.context() as variables:
+        variables.setenv("RELEASE_TYPE", "nightly")
+        assert len(fetch("--run-id", f"{run}2", "--dry-run")[0]) == 8
+        variables.setenv("RELEASE_TYPE", "monthly")
+        assert "RELEASE_TYPE='monthly' has no bucket" in fetch("--run-id", "1", code=2)[1]
     said = fetch("--run-id", f"{run}2", code=11)[1]
     assert f"therock-ci-artifacts/{run}2-linux or s3://therock-ci-artifacts-external/ROCm-TheRock" in said
     monkeypatch.setenv("GITHUB_REPOSITORY", "someone/else")
@@ -246,7 +250,6 @@ def test_what_is_asked_for_and_not_there_is_an_error(
         [],
         ["--run-id", "1", "--source", "x"],
         ["--run-id", "../1"],
-        ["--run-id", "1", "--release-type", "monthly"],
         ["--source", "s3://"],
         ["--source", "s3://key:secret/bucket"],
         ["--source", "gopher://x"],

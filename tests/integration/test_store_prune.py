@@ -301,10 +301,12 @@ def test_the_command_says_what_goes_and_why_the_rest_stays(staged: Staged, tmp_p
     before = content(store)
     rules = tmp_path / "policy.yaml"
     ours = re.sub(
-        "(?m)^retention:.*$", "retention: {keep_for: 1h, keep_passed_for: 1h}", policy.read_policy_text()
+        "(?m)^retention:.*$",
+        "retention: {keep: 1, keep_for: 1h, keep_passed_for: 1h}",
+        policy.read_policy_text(),
     )
     rules.write_text(ours)
-    words = ["store", "prune", str(store.folder), "--policy", str(rules), "--keep", "1", "--json"]
+    words = ["store", "prune", str(store.folder), "--policy", str(rules), "--json"]
     printed = []
     for options in (["--dry-run"], []):
         printed.append(call(*words, *options).json)
@@ -319,12 +321,7 @@ def test_the_command_says_what_goes_and_why_the_rest_stays(staged: Staged, tmp_p
 def test_what_is_wrong_is_said_and_nothing_goes(staged: Staged, tmp_path: Path) -> None:
     store = staged.copy(tmp_path / "copy")
     before, place = content(store), str(store.folder)
-    wrong = (
-        ["--keep", "0"],
-        ["--policy", str(tmp_path / "none.yaml")],
-    )
-    for words in wrong:
-        call("store", "prune", place, *words, code=2)
+    call("store", "prune", place, "--policy", tmp_path / "none.yaml", code=2)
     call("store", "prune", tmp_path / "none", code=2)
     assert content(store) == before
 

@@ -187,12 +187,9 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr()
     assert printed.out == "export HSA_OVERRIDE_GFX_VERSION=11.0.0\n", "nothing else: it is for eval"
     assert "fewer vector registers" in printed.err
-    assert boundary.run_command(configure_command, ["--gfx", "gfx1102", "--print", "--shell", "zsh"]) == 0
+    assert boundary.run_command(configure_command, ["--gfx", "gfx1102", "--print", "zsh"]) == 0
     assert capsys.readouterr().out == printed.out
-    assert (
-        boundary.run_command(configure_command, ["--gfx", "gfx1100,gfx1036", "--print", "--shell", "github"])
-        == 0
-    )
+    assert boundary.run_command(configure_command, ["--print", "github", "--gfx", "gfx1100,gfx1036"]) == 0
     assert capsys.readouterr().out == "HIP_VISIBLE_DEVICES=0\n"
     assert boundary.run_command(configure_command, ["--gfx", "gfx1100", "--print"]) == 0
     assert capsys.readouterr().out == ""
@@ -284,9 +281,8 @@ def test_a_whole_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--shell", "sh"], 2, "--shell says how lines are printed"),
         (["--print", "--json"], 2, "--print and --json exclude each other"),
-        (["--print", "--shell", "csh"], 2, "'csh' is not one of"),
+        (["--print", "csh"], 2, "'csh' is not one of"),
         (["--python", ""], 2, "the path is empty; is a variable not set?"),
         (["--gfx", "RX 7990 XTX"], 2, "no GPU of the tables is called 'RX 7990 XTX'"),
         (["--gfx", "gfx11"], 2, "gfx11 is no GPU target"),

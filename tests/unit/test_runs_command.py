@@ -68,7 +68,7 @@ def test_runs_as_json_and_a_limit(
     assert found[1]["steps"]["build-vision-cp312"]["state"] == "failed"
     monkeypatch.setattr("rocm_wheels.cli.runs._MOST_RUNS", 1)
     _, out, err = told(["runs", "--work-dir", str(work)], capsys)
-    assert (len(out.splitlines()), err) == (2, "and 1 older; --all lists them\n")
+    assert (len(out.splitlines()), err) == (2, "and 1 older; --json lists them\n")
 
 
 @pytest.mark.contract

@@ -24,19 +24,10 @@ if TYPE_CHECKING:
     from rocm_wheels.sdk import artifact_sources
 
 PLATFORM = "windows" if sys.platform == "win32" else "linux"
-artifact_source_options = catalogue.takes(
-    option(
-        "--release-type",
-        metavar="TYPE",
-        envvar="RELEASE_TYPE",
-        show_envvar=True,
-        help="Kind of build, which has its bucket: ci, dev, nightly, prerelease [default: ci].",
-    ),
-    option(
-        "--source",
-        metavar="PLACE",
-        help="Where the files are instead of TheRock's buckets: s3://bucket/folder, an HTTPS page, a path.",
-    ),
+source_option = option(
+    "--source",
+    metavar="PLACE",
+    help="Where the files are instead of TheRock's buckets: s3://bucket/folder, an HTTPS page, a path.",
 )
 
 
@@ -61,7 +52,7 @@ def find_artifact_source(options: Mapping[str, Any], platform: str) -> artifact_
     if options["source"] is not None:
         return artifact_sources.list_source(options["source"], env)
     repository = env.get("GITHUB_REPOSITORY") or libraries.load_artifact_table().repository
-    release_type = options["release_type"] or "ci"
+    release_type = env.get("RELEASE_TYPE") or "ci"
     return artifact_sources.list_run(options["run_id"], platform, repository, release_type, env)
 
 
@@ -81,7 +72,7 @@ def find_artifact_source(options: Mapping[str, Any], platform: str) -> artifact_
     default=Path("build/artifacts"), show_default=True, help="Folder for what is fetched."
 )
 @catalogue.DRY_RUN.but(negatable=True)
-@artifact_source_options
+@source_option
 @catalogue.JSON
 def fetch_command(
     include: tuple[str, ...], exclude: tuple[str, ...], output_dir: Path, as_json: bool, **options: Any
@@ -91,7 +82,8 @@ def fetch_command(
     Each archive is checked against the digest that is published beside it, and unpacked into a folder of its
     name. An interrupted run continues where it stopped; what is there already is not fetched again.
     `rocm packages` takes the folder. The paths of the artifacts are printed. The run is one of TheRock's
-    repository, or of that of the variable GITHUB_REPOSITORY.
+    repository, or of that of the variable GITHUB_REPOSITORY; RELEASE_TYPE says which of its builds: ci, dev,
+    nightly or prerelease [default: ci].
 
     \b
     Example:
@@ -277,13 +269,13 @@ _SOURCE_OPTIONS = ("run_id", "release", "latest_release", "source")
 @option("--tests/--no-tests", default=False, help="Tests, too.")
 @option("--base-only", is_flag=True, help="Only what every tree has.")
 @catalogue.JSON
-@artifact_source_options
+@source_option
 def install_command(output_dir: Path, as_json: bool, **options: Any) -> None:
     """Install ROCm into a folder: of a run's artifacts, or a nightly or dev tarball.
 
     The folder is replaced once the new tree is whole; one that holds something else than ROCm is refused. Of
     a run all artifacts but tests are taken. It is one of TheRock's repository, or of that of the variable
-    GITHUB_REPOSITORY.
+    GITHUB_REPOSITORY, and of the RELEASE_TYPE (ci, dev, nightly, prerelease) [default: ci].
 
     \b
     Examples:

@@ -241,13 +241,13 @@ _FILE = GivenPath()
     show_default=True,
     help="What -o writes: the plan, or a workflow of Snakemake and the plan beside it.",
 )
-@option("--details", is_flag=True, help="Show command, environment and inputs of each step.")
 @catalogue.JSON
-def plan(output: Path | None, form: str, details: bool, as_json: bool, **options: Any) -> None:
+def plan(output: Path | None, form: str, as_json: bool, **options: Any) -> None:
     """Show what `build` would do with the same options: each step, whether it runs, and why.
 
     Nothing is installed or built. What a step has yet to find out is `known after` it. How a
-    build goes about it (`--jobs`, `--keep-going`, `--clean`) is not part of a plan.
+    build goes about it (`--jobs`, `--keep-going`, `--clean`) is not part of a plan. Command, environment and
+    inputs of each step: `build --dry-run`, and --json.
 
     \b
     Example:
@@ -266,7 +266,7 @@ def plan(output: Path | None, form: str, details: bool, as_json: bool, **options
             "a plan that is kept is of one Python and one set of targets",
             tip="name one of each; --format snakemake takes all of them",
         )
-    plans = print_plans(request, env, as_json=as_json, details=details)
+    plans = print_plans(request, env, as_json=as_json, details=False)
     if output is not None and form == "snakemake":
         from rocm_wheels.executors import snakemake
 

@@ -57,7 +57,7 @@ def _paint_severity(text: str, severity: errors.Severity) -> str:
 
 
 _SHELL_ALIASES = {"bash": "sh", "zsh": "sh", "pwsh": "powershell"}
-_SHELLS = ("sh", "fish", "powershell", "cmd", "github", *_SHELL_ALIASES)
+_SHELLS = ("auto", "sh", "fish", "powershell", "cmd", "github", *_SHELL_ALIASES)
 _CONFIGURE_HELP = """Say which variables this machine's GPUs need for the installed torch.
 
 Most need none: a card with kernels of its own is left alone. HSA_OVERRIDE_GFX_VERSION is for a card that
@@ -68,7 +68,7 @@ the one that `rocm-wheels install` takes.
 
 \b
   eval "$(rocm-wheels configure --print)"              in a shell
-  rocm-wheels configure --print --shell github >> "$GITHUB_ENV"
+  rocm-wheels configure --print github >> "$GITHUB_ENV"
   rocm_wheels.configure()                              in Python, before torch
 
 \b
@@ -78,24 +78,24 @@ Examples:
 
 
 @command.command("configure", help=_CONFIGURE_HELP)
-@command.option("--print", "as_lines", is_flag=True, help="Print lines that a shell runs, and nothing else.")
 @command.option(
-    "--shell", type=click.Choice(_SHELLS), help="Shell that reads the lines [default: that of $SHELL]."
+    "--print",
+    "reader",
+    type=click.Choice(_SHELLS),
+    is_flag=False,
+    flag_value="auto",
+    help="Print lines that a shell runs, and nothing else; auto, or no word: for the one that $SHELL names.",
 )
 @catalogue.JSON
 @catalogue.PYTHON.but(help="Python or virtual environment whose torch it is about [default: this one].")
 @catalogue.MACHINE_GFX.but(
     metavar="LIST", help="Cards in place of a look, as the runtime numbers them: gfx1030,gfx1100."
 )
-def configure_command(
-    as_lines: bool, shell: str | None, as_json: bool, python: Path | None, gfx: tuple[str, ...]
-) -> None:
+def configure_command(reader: str | None, as_json: bool, python: Path | None, gfx: tuple[str, ...]) -> None:
     """Look, decide, print."""
     from rocm_wheels.user import settings
 
-    if shell and not as_lines:
-        raise errors.UsageError("--shell says how lines are printed", tip="add --print")
-    if as_lines and as_json:
+    if reader and as_json:
         raise errors.UsageError("--print and --json exclude each other", tip="leave one of them out")
     env = boundary.read_environment()
     advice = settings.make_configuration(env, python=python, gfx=gfx)
@@ -113,10 +113,10 @@ def configure_command(
     for note in advice.notes:
         log.log_note(installation.adapt_commands(note))
     _require_served(advice)
-    if as_lines:
-        reader = _SHELL_ALIASES.get(shell or "", shell) or settings.detect_shell(env, sys.platform)
+    if reader:
+        shell = settings.detect_shell(env, sys.platform) if reader == "auto" else reader
         for setting in advice.settings:
-            click.echo(format_variable(setting.name, setting.value, reader))
+            click.echo(format_variable(setting.name, setting.value, _SHELL_ALIASES.get(shell, shell)))
         return
     log.log_note(installation.adapt_commands(advice.torch))
     for setting in advice.settings:

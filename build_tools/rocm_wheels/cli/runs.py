@@ -173,21 +173,20 @@ _MOST_RUNS = 20
 
 @command.command("runs list")
 @catalogue.WORK_DIR
-@catalogue.ALL.but(help=f"List every run, not the newest {_MOST_RUNS}.")
 @catalogue.JSON
-def list_command(everything: bool, as_json: bool, **options: Any) -> None:
-    """List the runs of a work directory, newest first.
+def list_command(as_json: bool, **options: Any) -> None:
+    """List the newest runs of a work directory, the newest first; --json lists all.
 
     A run without an end whose process is gone is called killed.
 
     \b
     Examples:
-      rocm-wheels runs list --all
+      rocm-wheels runs list --json
     """
     from rocm_wheels.pipeline import run_record
 
     workspace = build_options.find_workspace(options)
-    run_list = run_record.list_runs(workspace.runs, limit=None if everything else _MOST_RUNS)
+    run_list = run_record.list_runs(workspace.runs, limit=None if as_json else _MOST_RUNS)
     if not run_list and not as_json:
         log.log_note(f"there are no runs in {workspace.runs}")
     head = ("run", "state", "began", "time", "steps", "command")
@@ -205,7 +204,7 @@ def list_command(everything: bool, as_json: bool, **options: Any) -> None:
     table = tables.format_table(head, rows, width=tables.get_output_width(), cut=True) if rows else ""
     print_result([_run_as_json(run) for run in run_list], [table] if rows else [], as_json=as_json)
     if not as_json and (more := len(run_record.list_run_ids(workspace.runs)) - len(run_list)) > 0:
-        log.log_note(f"and {more} older; --all lists them")
+        log.log_note(f"and {more} older; --json lists them")
 
 
 @command.command("runs show")

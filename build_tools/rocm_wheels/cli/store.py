@@ -139,15 +139,9 @@ def convert_findings(findings: Sequence[fsck.StoreFinding]) -> list[dict[str, ob
 
 @command.command("store prune")
 @click.argument("store", metavar="STORE")
-@command.option(
-    "--keep",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Keep the newest N sets of each torch line [default: as the policy says].",
-)
 @catalogue.POLICY.but(help="Whose `retention` says what stays [default: data/release_policy.yaml].")
 @catalogue.takes(catalogue.DRY_RUN, catalogue.JSON)
-def prune_command(store: str, keep: int | None, policy: Path | None, dry_run: bool, as_json: bool) -> None:
+def prune_command(store: str, policy: Path | None, dry_run: bool, as_json: bool) -> None:
     """Remove sets from STORE that neither a channel nor the policy needs, and files that no set names.
 
     A set that a channel or a view shows stays. Of a set that goes stay its results. Files that no set names
@@ -157,15 +151,13 @@ def prune_command(store: str, keep: int | None, policy: Path | None, dry_run: bo
     \b
     Examples:
       rocm-wheels store prune s3://wheels --dry-run
-      rocm-wheels store prune s3://wheels --keep 3
+      rocm-wheels store prune s3://wheels --policy release-policy.yaml
     """
     from rocm_wheels.release import prune, queries
     from rocm_wheels.release.policy import load_policy
     from rocm_wheels.stores.store import open_existing_store, require_conditional_writes
 
     retention = load_policy(policy).retention
-    if keep is not None:
-        retention = retention.model_copy(update={"keep": keep})
     opened = open_existing_store(store, boundary.read_environment())
     families = queries.require_families(opened)
     if not dry_run:

@@ -141,7 +141,7 @@ def _format_totals(steps: Iterable[Step]) -> Iterator[str]:
             f"{tables.format_size(memory)} memory at most"
         )
         sources = set()
-        for estimate in expected:  # of a recorded run its name; --details have the rest
+        for estimate in expected:  # of a recorded run its name; details have the rest
             run, scaled, _ = estimate.source.partition(" (")
             of_run = scaled and run.startswith("run ")
             sources.add(f"as in {run}; disk as stated" if of_run else estimate.source)

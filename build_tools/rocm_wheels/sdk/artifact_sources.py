@@ -149,7 +149,7 @@ def list_run(
         )
     if release_type not in table.buckets:
         raise errors.UsageError(
-            f"--release-type {release_type!r} has no bucket", tip=f"one of {', '.join(table.buckets)}"
+            f"RELEASE_TYPE={release_type!r} has no bucket", tip=f"one of {', '.join(table.buckets)}"
         )
     run = f"{run_id}-{platform}"
     urls = [f"s3://{table.buckets[release_type]}/{run}"]
@@ -163,7 +163,7 @@ def list_run(
         log.log_note(f"nothing in {url}")
     raise errors.SdkError(
         f"run {run_id} of {repository} has no files in {' or '.join(urls)}",
-        tip="is it of another repository (GITHUB_REPOSITORY), release type (--release-type) or --platform?"
+        tip="is it of another repository (GITHUB_REPOSITORY), RELEASE_TYPE or --platform?"
         " artifacts of old runs are deleted",
     )
 
