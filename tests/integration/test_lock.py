@@ -306,7 +306,7 @@ def test_all_five_by_one_line(servers: Servers) -> None:
     assert (torch["ref"], torch["why"]) == ("release/2.13", "release line 2.13")
     assert torch["submodules"]["third_party/middle"]["origin"] == "https://github.com/ROCm/middle"
     assert lock["projects"]["apex"]["ref"] == "release/1.13.0"
-    printed, _ = servers.run("lock", "update", "set.lock", "--all", "--source-dir", ".")
+    printed, _ = servers.run("lock", "update", "set.lock", "--source-dir", ".")
     assert printed == "" and servers.read() == lock
 
 
@@ -383,9 +383,7 @@ def test_an_update_takes_what_refs_are_now_and_says_what_changed(servers: Server
     servers.lock("-o", "set.lock")
     before = servers.read()
     audio = servers.up.append("audio", "audio of another day")
-    assert (
-        "set.lock is up to date" in servers.run("lock", "update", "set.lock", "--all", "--source-dir", ".")[1]
-    )
+    assert "set.lock is up to date" in servers.run("lock", "update", "set.lock", "--source-dir", ".")[1]
     servers.pin()
     torch = servers.up.append("root", "torch of another day")
     printed, said = servers.run("lock", "update", "set.lock", "torch", "--source-dir", ".")
@@ -411,11 +409,9 @@ def test_what_cannot_be_updated(servers: Servers) -> None:
     (servers.up.root / "related_commits").unlink()
     servers.up.commit("root", "without pins")
     for words, code, message in [
-        ((), 2, "name the projects to update, or give --all"),
-        (("--all", "triton"), 2, "--all and names of projects exclude each other"),
         (("apex",), 2, "apex is not in the lock"),
         (("triton", "--source-dir", "nowhere"), 2, "--source-dir nowhere is not a folder"),
-        (("--all",), 10, "pytorch_audio is pinned in the lock, but no longer by torch"),
+        ((), 10, "pytorch_audio is pinned in the lock, but no longer by torch"),
     ]:
         assert message in servers.run("lock", "update", "set.lock", *words, code=code)[1]
         assert (servers.work / "set.lock").read_bytes() == before
@@ -458,7 +454,7 @@ def test_a_manifest_for_the_peers_scripts(shared: Servers) -> None:
     found = shared.read("m.json")
     assert found["schema_version"] == 1 and found["pytorch"]["version"] == "1.0+rocm7.10.0"
     assert found["pytorch"]["branch"] == "main" and "branch" not in found["triton"]
-    assert "m.json is a manifest" in shared.run("lock", "update", "m.json", "--all", code=2)[1]
+    assert "m.json is a manifest" in shared.run("lock", "update", "m.json", code=2)[1]
     shared.lock("-o", "open.lock")
     with pytest.raises(errors.UsageError, match="the lock names none"):
         format_manifest(read_lock(shared.work / "open.lock"))

@@ -360,7 +360,6 @@ def _parse_pythons(text: str | None) -> tuple[str, ...]:
 @command.command("lock update")
 @click.argument("file", type=_FILE, metavar="FILE")
 @click.argument("projects", metavar="[PROJECT|tools]…", nargs=-1)
-@catalogue.ALL.but(help="All that are in the lock.")
 @catalogue.ROCM_INDEX
 @catalogue.FIND_LINKS.but(metavar="DIR|URL")
 @catalogue.ROCM_EXTRAS.but(
@@ -373,7 +372,7 @@ def _parse_pythons(text: str | None) -> tuple[str, ...]:
 )
 @catalogue.JSON
 def update_command(**given: Any) -> None:
-    """Resolve the refs of some projects of a lock again, and say what changed.
+    """Resolve the refs of the projects of a lock again, or of those named, and say what changed.
 
     A project whose commit torch pins takes the pin of the lock's torch; one that was locked by a branch or
     tag takes what that is now. The others stay as they are. The word tools stands for what all of them are
@@ -383,7 +382,7 @@ def update_command(**given: Any) -> None:
     Examples:
       rocm-wheels lock update set.lock torch
       rocm-wheels lock update set.lock tools --rocm-index URL --rocm-extras device-gfx942
-      rocm-wheels lock update set.lock --all
+      rocm-wheels lock update set.lock
     """
     from rocm_wheels.sources import resolve_lock
     from rocm_wheels.sources.lock import read_lock, write_lock
@@ -429,15 +428,7 @@ def update_command(**given: Any) -> None:
 def _choose_names(options: Mapping[str, Any], lock: Lock) -> list[str]:
     from rocm_wheels.cli import checkout
 
-    everything = options["everything"]
-    if bool(options["projects"]) == everything:
-        raise errors.UsageError(
-            "--all and names of projects exclude each other"
-            if everything
-            else "name the projects to update, or give --all",
-            tip=f"in the lock: {', '.join([*lock.projects, _TOOLS])}",
-        )
-    if everything:
+    if not options["projects"]:
         return [*lock.projects, *([_TOOLS] if lock.tools else [])]
     words = (word if word == _TOOLS else checkout.find_project_name(word) for word in options["projects"])
     return list(dict.fromkeys(words))
@@ -465,9 +456,9 @@ def _print_changes(old: Lock, new: Lock, options: Mapping[str, Any]) -> None:
 def diff_command(**given: Any) -> None:
     """Show what changed between two locks: projects, submodules, ROCm, targets, and the commits between.
 
-    A and B are locks, or manifests of TheRock's scripts. Commits are listed where a checkout (--source-dir)
-    or a mirror (ROCM_WHEELS_MIRROR_DIR) has both ends; else the page of GitHub, GitLab or another host that compares
-    them is named. No server is asked.
+    A and B are locks, or manifests of TheRock's scripts. Commits are listed where a checkout
+    (--source-dir) or a mirror (ROCM_WHEELS_MIRROR_DIR) has both ends; else the page of GitHub, GitLab or
+    another host that compares them is named. No server is asked.
 
     \b
     Examples:
