@@ -208,8 +208,8 @@ class Demo:
         with self.step(f"build and check five wheels for {' and '.join(miniature.TARGETS)}"):
             self.run(BUILD + "wheels" + WITH_ROCM)
         with self.step("make a fat and a split torch of it, install both"):
-            self.run(BUILD + "fat --project pytorch --packaging fat" + WITH_ROCM)
-            self.run(BUILD + "split --project pytorch --packaging split" + WITH_ROCM)
+            self.run(BUILD + "fat pytorch --packaging fat" + WITH_ROCM)
+            self.run(BUILD + "split pytorch --packaging split" + WITH_ROCM)
             # the fat one without any package of ROCm; of the split one the code for one GPU, by an extra
             fat, split, triton = self.find_wheels("fat/torch-*", "split/torch-*", "wheels/triton-*")
             self.names |= {"fat": fat, "version": split.name.split("-")[1], "triton_wheel": triton}

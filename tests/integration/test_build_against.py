@@ -46,7 +46,7 @@ def test_without_a_torch_nothing_begins(demo: Demo) -> None:
     ended = another(demo)
     assert ended.code == 2
     assert "error: torchvision for cp" in ended.err and "neither given nor installed" in ended.err
-    for way in ("--project pytorch,… builds it", "--pytorch-wheel FILE", "--current-env"):
+    for way in ("`build pytorch …` builds it", "--pytorch-wheel FILE", "--current-env"):
         assert way in ended.err
     work = demo.folder / "work of vision"
     assert not (work / "environments").exists() and not (work / "runs").exists()

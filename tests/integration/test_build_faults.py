@@ -406,7 +406,7 @@ def test_the_password_of_an_index_is_seen_by_nobody_but_the_index(
     url = f"http://user:{SECRET}@{index}"
     work = tmp_path / "work"
     words = ["--rocm-index", url, "--work-dir", str(work)]
-    words += ["--install-rocm", "--source-dir", str(world.sources), "--project", "triton,pytorch"]
+    words += ["--install-rocm", "--source-dir", str(world.sources), "triton", "pytorch"]
     words += ["--output-dir", str(tmp_path / "out"), "--gfx", "gfx942"]
     plan = tmp_path / "plan.json"
     assert world.run("plan", *words, "-o", str(plan)).code == 0

@@ -49,7 +49,7 @@ def test_a_step_of_a_plan_refuses_what_changed_since(github: Upstream, tmp_path:
     trees.mkdir()
     door, torch = CLONE / "repos/pytorch_torch_repo.py", trees / "pytorch"
     hipify = (door, "hipify", "--no-commit-hipify", "--source-dir", ".")
-    words = ("plan", "--project", "pytorch", "--install-rocm", "-o", str(made))
+    words = ("plan", "pytorch", "--install-rocm", "-o", str(made))
     assert github.start(trees, door, "checkout", "--source-dir", ".").code == 0
     (torch / "version.txt").write_text("2.10.0\n")
     assert github.start(trees, *hipify).code == 0

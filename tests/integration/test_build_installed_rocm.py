@@ -64,7 +64,7 @@ def start_torch(
 
 
 def test_a_torch_requires_what_is_installed_and_loads_it(world: World, rocm: Path, tmp_path: Path) -> None:
-    ended = build(world, "--project", "pytorch", "--rocm-path", rocm)
+    ended = build(world, "pytorch", "--rocm-path", rocm)
     assert ended.code == 0, ended.err
     wheel = read_torch(world)
     assert wheel.name.startswith(f"torch-2.9.0+rocm{VERSION}-")
@@ -95,7 +95,7 @@ def test_a_torch_requires_what_is_installed_and_loads_it(world: World, rocm: Pat
 
 
 def test_an_upgrade_is_seen_and_the_variable_counts(world: World, rocm: Path) -> None:
-    only = ("--project", "pytorch")
+    only = ("pytorch",)
     assert build(world, *only, "--rocm-path", rocm).code == 0
     first = world.wheels()
     assert "nothing to do" in build(world, *only, ROCM_PATH=str(rocm)).err
@@ -135,7 +135,7 @@ def lack_rccl(world: World, rocm: Path) -> tuple[str, ...]:
         (rocm / f"lib/cmake/{name}/{name}-config.cmake").touch()
     make_tree(rocm.parent / "pytorch", "pytorch")
     make_torch_tree(rocm.parent / "pytorch")
-    return ("--rocm-path", str(rocm), "--source-dir", str(rocm.parent), "--project", "pytorch")
+    return ("--rocm-path", str(rocm), "--source-dir", str(rocm.parent), "pytorch")
 
 
 WRONG: list[tuple[Callable[[World, Path], tuple[str, ...]], int, str]] = [

@@ -84,7 +84,7 @@ def test_every_tree_that_differs_is_named_with_the_way_back(
         "these are not what l.json says:",
         "  apex: it was changed since its checkout",
         "  pytorch: it was changed since its checkout",
-        f"  pytorch_audio: there is no source tree {trees}/pytorch_audio (--project leaves it out)",
+        f"  pytorch_audio: there is no source tree {trees}/pytorch_audio (name PROJECTs without it)",
         f"  pytorch_vision: it is at {'1' * 40}, not ",
         "  triton: its checkout was interrupted",
         f"tip: `rocm-wheels checkout --lock l.json --source-dir {trees} {' '.join(ALL)}`",
@@ -138,7 +138,7 @@ def _fewer(lock: dict[str, Any]) -> None:
         (_submodule, r"  pytorch: submodule third_party/middle is [0-9a-f]{40}, not 1{40}\n"),
         (_patches, r"  triton: its patches are none, not 2\.9 \(a{12}\)\n"),
         (_commit, r"  apex: it is at [0-9a-f]{40}, not 1{40} \(main\)\n"),
-        (_fewer, r"  apex: it is not in the lock \(--project leaves it out\)\n"),
+        (_fewer, r"  apex: it is not in the lock \(name PROJECTs without it\)\n"),
     ],
 )
 def test_a_lock_of_other_sources(

@@ -96,5 +96,5 @@ def test_without_a_gpu_nothing_is_begun_that_could_not_be_tested(world: World) -
     assert {f"repair-{name}-{TAG}" for name in ("triton", "pytorch", "pytorch_audio")} <= {
         *steps[SMOKE]["after"]
     }
-    for words in (("--test", "smok"), ("--test-on-cpu",), ("--test", "smoke", "--project", "triton")):
+    for words in (("--test", "smok"), ("--test-on-cpu",), ("triton", "--test", "smoke")):
         assert world.build(*words).code == 2

@@ -49,7 +49,7 @@ def test_projects_that_pin_different_tools_are_built_by_their_own(world: World, 
     world.disturb("pytorch_audio", NOTE_CMAKE)
     for place in world.work.glob("environments/*/tools"):
         shutil.rmtree(place)
-    assert world.build("--project", "triton").code == 0
+    assert world.build("triton").code == 0
     assert [place.name for place in world.work.glob("environments/*/tools/*")] == ["triton"]
     ended = world.build()
     assert ended.code == 0, ended.err
@@ -68,7 +68,7 @@ def test_a_project_whose_own_requirements_contradict_each_other_is_named(world: 
     require(world, "pytorch", "requirements-build.txt", "cmake<4\n")
     ended = world.build()
     assert ended.code == 11, ended.err
-    assert "tip: see the requirements of pytorch; --project leaves it out" in ended.err
+    assert "tip: see the requirements of pytorch; name PROJECTs without it" in ended.err
     assert world.calls() == []
 
 
@@ -80,7 +80,7 @@ def test_tools_belong_to_their_environment(world: World, tree: Path) -> None:
     (tree.parent / "triton" / "build").mkdir(exist_ok=True)  # what setuptools and CMake leave
     try:
         for words in (("--rocm", ">7.0"), (), ("--rocm", ">7.0")):  # and back
-            ended = world.build("--project", "pytorch", *words)
+            ended = world.build("pytorch", *words)
             assert ended.code == 0, ended.err
     finally:
         for place in world.work.glob("environments/*gt7.0*"):
@@ -91,7 +91,7 @@ def test_tools_belong_to_their_environment(world: World, tree: Path) -> None:
 def test_what_lies_in_the_tree_is_not_what_builds_it(world: World, tree: Path) -> None:
     for name in ("build.py", "packaging.py", "pyproject_hooks.py"):
         (tree / name).write_text("raise SystemExit('the tree is on the path of the front end')\n")
-    ended = world.build("--project", "pytorch")
+    ended = world.build("pytorch")
     assert ended.code == 0, ended.err
 
 

@@ -100,17 +100,9 @@ def test_a_clone_of_the_users_own_is_hipified_and_stays_theirs(
     status = github.start(tmp_path, "-m", "rocm_wheels", "sources", "status", *place)
     assert status.code == 0 and "mine: a.cu" in status.out, status.out
     (tree / "b.cu").write_text("cuda edited\n")
-    words = (
-        "build",
-        *("--pytorch-dir", str(tree)),
-        "--project",
-        "pytorch",
-        "--gfx",
-        "gfx942",
-        "--output-dir",
-        str(tmp_path / "dist"),
-    )
-    assert github.start(tmp_path, "-m", "rocm_wheels", *words, "--source-dir", ".").code == USAGE  # no ROCm
+    words = ("pytorch", "--pytorch-dir", tree, "--gfx", "gfx942", "--output-dir", tmp_path / "dist")
+    script = Path(__file__).resolve().parents[2] / "build_tools/build_prod_wheels.py"
+    assert github.start(tmp_path, script, "build", *words, "--source-dir", ".").code == USAGE  # no ROCm
     assert (tree / "hip/b.hip").read_text() == "hip edited\n"
     assert [github.git(tree, *words) for words in kept] == before
 
@@ -124,7 +116,7 @@ def test_a_switch_to_a_commit_without_hipify_is_seen_and_mended(github: Upstream
     github.git(tree, "switch", "-q", "--detach", UPSTREAM_TAG)
     status = github.start(trees, "-m", "rocm_wheels", "sources", "status", *place)
     assert status.out.splitlines()[0] == "pytorch: not hipified"
-    words = ("--project", "pytorch", "--gfx", "gfx942", "--output-dir", "dist", *place)
+    words = ("pytorch", "--gfx", "gfx942", "--output-dir", "dist", *place)
     refused = github.start(trees, "-m", "rocm_wheels", "build", *words)
     assert refused.code == SOURCES
     assert f"`rocm-wheels sources hipify torch --source-dir {trees}`" in refused.err

@@ -37,7 +37,7 @@ def complete(*words: str) -> list[str]:
         (("build", "--gfx", "gfx942,gfx110"), "gfx942,gfx1100"),
         (("matrix", "--family", "gfx94X"), "gfx94X-dcgpu"),
         (("lock", "make", "--line", "2."), "2.9"),
-        (("build", "--project", "pyt"), "pytorch"),
+        (("build", "pyt"), "pytorch"),
         (("checkout", "tri"), "triton"),
         (("compat", "show", "lines", "2."), "2.13"),
     ],

@@ -615,7 +615,7 @@ def test_editing_one_kernel_recompiles_one_object(demo: Demo) -> None:
         subprocess.run(["git", "checkout", "-q", "--", "."], cwd=demo.torch, check=True)
     # put back, it is the tree of the lock again, which no build has to hipify
     lock = ["--lock", str(demo.folder / "sources.lock.json"), "--source-dir", str(demo.folder / "sources")]
-    ended = demo.run("build", *lock, "--project", "pytorch", "--output-dir", str(demo.folder / "wheels"))
+    ended = demo.run("build", *lock, "pytorch", "--output-dir", str(demo.folder / "wheels"))
     assert ended.code == 0, ended.err
     assert "hipify" not in ended.err
 

@@ -61,7 +61,7 @@ def test_one_recipe_in_a_foreign_folder_goes_all_the_way(world: World, tmp_path:
     assert world.build().code == 0
     (torch,) = world.output.glob("torch-*.whl")
     output = tmp_path / "dist"
-    usual = world.words("--project", "sixth")
+    usual = world.words("sixth")
     words = [word for word in usual if word not in ("--gfx", TARGET, "--rocm", "==7.1.0")]
     words[words.index("--source-dir") + 1] = str(sources)
     words[words.index("--output-dir") + 1] = str(output)

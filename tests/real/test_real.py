@@ -57,7 +57,7 @@ class Chain:
         """Return the words of ``build`` and ``plan``, but for where the wheels go."""
         settings = " ".join(f"--set-env pytorch:{name}={value}" for name, value in SETTINGS.items())
         return (
-            f"--project pytorch --source-dir {INSIDE}/src --work-dir {INSIDE}/work --install-rocm"
+            f"pytorch --source-dir {INSIDE}/src --work-dir {INSIDE}/work --install-rocm"
             f" --find-links {INSIDE}/sdk/dist --gfx {TARGET} {settings}"
         )
 

@@ -1,4 +1,4 @@
-"""``--project`` and folders of wheels: what a job of a workflow says of the projects that it builds."""
+"""PROJECTs and folders of wheels: what a job of a workflow says of the projects that it builds."""
 
 from __future__ import annotations
 
@@ -16,19 +16,14 @@ GIVEN = ["--output-dir", "out"]
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--project", "pytorch,trition"], "there is no project 'trition'; did you mean triton?"),
+        (["pytorch,trition"], "there is no project 'trition'; did you mean triton?"),
         (["torch", "trition"], "there is no project 'trition'; did you mean triton?"),
         (["torch", "--no-build-apex"], "PROJECT and --no-build-apex exclude each other"),
-        (["torch", "--project", "triton"], "PROJECT and --project say the same"),
-        (["--project", " , "], "--project names no project"),
-        (["--project", "triton", "--no-build-apex"], "--project and --no-build-apex exclude each other"),
-        (
-            ["--project", "pytorch-vision", "--build-triton"],
-            "--project and --build-triton exclude each other",
-        ),
+        ([" , "], "PROJECT names no project"),
+        (["pytorch-vision", "--build-triton"], "PROJECT and --build-triton exclude each other"),
         (["--triton-wheel", "."], "--triton-wheel: there is no wheel of triton in ."),
         (
-            ["--project", "pytorch", "--pytorch-wheel", "here"],
+            ["pytorch", "--pytorch-wheel", "here"],
             "pytorch is to be built, and --pytorch-wheel says",
         ),
     ],
@@ -42,7 +37,7 @@ def test_wrong_input(words: list[str], said: str, tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.contract
-@pytest.mark.parametrize("words", [["torch", "pytorch-vision"], ["--project", "pytorch,torchvision"]])
+@pytest.mark.parametrize("words", [["torch", "pytorch-vision"], ["pytorch,torchvision"]])
 def test_projects_are_named_as_for_checkout(words: list[str]) -> None:
     options = build.build.make_context("build", [*GIVEN, *words]).params
     chosen = build_options.make_wheels_request(options, {}).chosen

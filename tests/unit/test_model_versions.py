@@ -186,7 +186,7 @@ def test_flash_attention(  # type: ignore[no-untyped-def]  # noqa: PLR0917
 def test_flash_attention_asked_for_without_triton_is_an_error() -> None:
     with pytest.raises(errors.UsageError, match="needs triton on Linux") as refused:
         torch_features.decide_flash_attention(True, platform="linux", with_triton=False, targets=["gfx942"])
-    assert "--project" in refused.value.tip and "--triton-wheel" in refused.value.tip  # `plan` has both
+    assert "PROJECTs" in refused.value.tip and "--triton-wheel" in refused.value.tip  # `plan` has both
 
 
 def test_aotriton_is_known_by_target_and_not_by_prefix() -> None:

@@ -64,11 +64,11 @@ def call(*words: object, code: int | Collection[int] | None = 0) -> Ended:
 
 
 def choose_projects(usual: Iterable[str], words: Sequence[str]) -> list[str]:
-    """Return words of `build` or `plan` with ``--project`` in place of ``--build-X`` and ``--no-build-X``.
+    """Return words of `build` or `plan` with PROJECTs in place of ``--build-X`` and ``--no-build-X``.
 
     ``usual``: what is built where ``words`` say nothing of it. Where they name projects, they stay.
     """
-    if "--project" in words:
+    if words and not words[0].startswith("-"):
         return list(words)
     chosen, others = dict.fromkeys(usual), list[str]()
     for word in words:
@@ -79,7 +79,7 @@ def choose_projects(usual: Iterable[str], words: Sequence[str]) -> list[str]:
             chosen[name.replace("-", "_")] = None
         else:
             others.append(word)
-    return ["--project", ",".join(chosen), *others]
+    return [",".join(chosen), *others]
 
 
 def run_program(

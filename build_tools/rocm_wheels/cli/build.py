@@ -109,8 +109,8 @@ def install_rocm(as_json: bool, **options: Any) -> None:
 def build(**options: Any) -> None:
     """Build, check and collect the wheels of every source tree that is there, or of the PROJECTs named.
 
-    A PROJECT is named as its recipe is, or as its wheel (torch for pytorch), as for `checkout`. Run again, it
-    does what is missing: a wheel whose inputs did not change is not built again, and a killed build continues
+    A PROJECT is named as its recipe is, or as its wheel (torch for pytorch), as for `checkout`; several may
+    be one word, with commas. Run again, it does what is missing: a wheel whose inputs did not change is not built again, and a killed build continues
     in its build tree.
 
     \b

@@ -121,11 +121,6 @@ rocm_path_option = catalogue.ROCM_PATH.but(
 # what is built, and where it goes
 _output_options = catalogue.takes(
     catalogue.SOURCE_DIR,
-    catalogue.PROJECT.but(
-        name="only",
-        metavar="LIST",
-        help="PROJECTs in one word, with commas: these are built, and no others.",
-    ),
     catalogue.INSTALL_ROCM,
     rocm_path_option,
     catalogue.OUTPUT_DIR.but(
@@ -197,7 +192,7 @@ _extra_options = catalogue.takes(
 )
 # what most builds say, in the order of help
 FIRST = (
-    *("--project", "--gfx", "--rocm-index", "--rocm", "--install-rocm"),
+    *("--gfx", "--rocm-index", "--rocm", "--rocm-path", "--install-rocm"),
     *("--lock", "--python", "--packaging", "--output-dir"),
 )
 # all that says what is built, for what, and how it is checked
@@ -332,7 +327,7 @@ def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str
     from rocm_wheels.pipeline import request
     from rocm_wheels.sdk import interpreters
 
-    options = {**options, **_parse_only(options)}
+    options = {**options, **_parse_projects(options)}
     _check_rocm_choice(options)
     wheels = _read_given_wheels(options)
     root, work = resolve_folders(options)
@@ -412,31 +407,26 @@ def _parse_platform_tag(options: Mapping[str, Any]) -> str | None:
     return tag
 
 
-def _parse_only(options: Mapping[str, Any]) -> dict[str, bool]:
-    """Return what PROJECTs or ``--project`` say as ``build_X`` of every project. Raises UsageError."""
+def _parse_projects(options: Mapping[str, Any]) -> dict[str, bool]:
+    """Return what PROJECTs say as ``build_X`` of every project; one word may be a list by commas.
+
+    Raises UsageError.
+    """
     from rocm_wheels.cli import checkout
 
-    projects, only = options.get("projects", ()), options["only"]
-    if not projects and only is None:
+    if not (words := options.get("projects", ())):
         return {}
-    if projects and only is not None:
-        raise errors.UsageError("PROJECT and --project say the same", tip="leave one of them out")
-    said = "--project" if only is not None else "PROJECT"
-    words = only.replace(",", " ").split() if only is not None else projects
-    if not words:
-        raise errors.UsageError(
-            "--project names no project", tip=f"there are {', '.join(project_names.list_project_names())}"
-        )
-    names = [checkout.find_project_name(word) for word in words]
-    for name in project_names.list_project_names():
+    projects = project_names.list_project_names()
+    chosen = {checkout.find_project_name(name) for word in words for name in word.replace(",", " ").split()}
+    if not chosen:
+        raise errors.UsageError("PROJECT names no project", tip=f"there are {', '.join(projects)}")
+    for name in projects:
         if options.get(f"build_{name}") is not None:
-            option = (
-                f"--{'' if options[f'build_{name}'] else 'no-'}build-{project_names.get_option_name(name)}"
-            )
+            switch = f"{'' if options[f'build_{name}'] else 'no-'}build-{project_names.get_option_name(name)}"
             raise errors.UsageError(
-                f"{said} and {option} exclude each other", tip=f"{said} says it of every project"
+                f"PROJECT and --{switch} exclude each other", tip="PROJECT says it of every project"
             )
-    return {f"build_{name}": name in names for name in project_names.list_project_names()}
+    return {f"build_{name}": name in chosen for name in projects}
 
 
 def _find_project_wheels(name: str, place: Path) -> list[Path]:

@@ -109,7 +109,7 @@ def _make_request(project: str, options: Mapping[str, Any], env: dict[str, str])
     defaults = click.Command.make_context(
         build.build, "build", ["--output-dir", str(work / "develop")]
     ).params
-    changes: dict[str, Any] = {"only": project}
+    changes: dict[str, Any] = {"projects": (project,)}
     if options["venv"] is not None:
         python = interpreters.locate_python(options["venv"])
         if not python.exists():

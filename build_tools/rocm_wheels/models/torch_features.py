@@ -56,7 +56,7 @@ def decide_flash_attention(
     if option and platform == "linux" and not with_triton:
         raise errors.UsageError(
             f"{_OPTION} needs triton on Linux, and {why_not}",
-            tip="have triton built, too (--project names what is), or give --triton-wheel FILE",
+            tip="have triton built, too (PROJECTs name what is), or give --triton-wheel FILE",
         )
     if option is not None:
         return FlashAttention(option, f"{_OPTION if option else '--no-' + _OPTION[2:]} was given")

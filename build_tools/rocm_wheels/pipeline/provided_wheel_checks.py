@@ -94,7 +94,7 @@ def refuse_misfits(facts: Facts, builds: Iterable[tuple[Project, Sequence[str]]]
         raise _report_missing(missing, develop=facts.request.develop)
     if wrong:
         lines = [f"{wheel} cannot be built against:\n  " + "\n  ".join(wrong[wheel]) for wheel in wrong]
-        tip = "give a wheel of the same ROCm, targets and Python, or build it in this run (--project)"
+        tip = "give a wheel of the same ROCm, targets and Python, or build it in this run (name it, too)"
         raise errors.UsageError("\n".join(lines), tip=tip)
 
 
@@ -107,10 +107,10 @@ def _report_missing(missing: dict[str, dict[str, None]], *, develop: bool) -> er
             " is neither given nor installed in the build environment"
         )
         ways.append(
-            f"`rocm-wheels build --project {name}`, with the same ROCm and the same --work-dir, builds"
+            f"`rocm-wheels build {name}`, with the same ROCm and the same --work-dir, builds"
             f" {distribution} and installs it there"
             if develop
-            else f"--project {name},… builds it, --{option}-wheel FILE takes a wheel, and --current-env (or"
+            else f"`build {name} …` builds it, --{option}-wheel FILE takes a wheel, and --current-env (or"
             f" the work directory of a run that built it) has the {distribution} that is installed there"
         )
     return errors.UsageError("\n".join(lines), tip="; ".join(ways))

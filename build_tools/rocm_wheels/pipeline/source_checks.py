@@ -239,14 +239,14 @@ def compare_trees(
     for name in file.lock.projects:  # not built, though nobody said that they shall not be
         built_here = request.platform in load_project(name).build.platforms
         if name not in names and request.chosen.get(name) is not False and built_here:
-            wrong[name] = [f"there is no source tree {sources[name]} (--project leaves it out)"]
+            wrong[name] = [f"there is no source tree {sources[name]} (name PROJECTs without it)"]
     compared = parallel.run_in_parallel(
         lambda name: _compare_tree(file, name, sources[name], env), names, jobs=len(names)
     )
     looks: dict[str, SourceLook] = {}
     for name, (faults, look) in zip(names, compared, strict=True):
         if name not in file.lock.projects:
-            wrong[name] = ["it is not in the lock (--project leaves it out)"]
+            wrong[name] = ["it is not in the lock (name PROJECTs without it)"]
         elif look is None or faults:
             wrong[name] = faults
         else:

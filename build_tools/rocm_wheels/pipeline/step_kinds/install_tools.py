@@ -141,7 +141,7 @@ class _ToolsInstaller:
             if self.step_run.facts.locked_tools is None and not interpreters.is_transient_failure(
                 error.message
             ):
-                error.tip = f"see the requirements of {name}; --project leaves it out"
+                error.tip = f"see the requirements of {name}; name PROJECTs without it"
             raise
 
     def _install_project(self, name: str) -> Mapping[str, resolve_packages.InstalledPackage]:
