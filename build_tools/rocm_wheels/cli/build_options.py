@@ -170,13 +170,11 @@ _extra_options = catalogue.takes(
         help="per-family: for the index of a family; multi-arch: one set for all targets; split: host wheels"
         " and device wheels; fat: torch carries its ROCm; variant: stamped wheels too, in variants/.",
     ),
-    option(
-        "--repair/--no-repair",
-        default=True,
-        show_default=True,
-        help="Repair built wheels (`wheel repair`): tag, run paths, libraries from outside.",
+    catalogue.PLAT.but(
+        metavar="auto|none|TAG",
+        help="Linux tag that built wheels are repaired for (`wheel repair`): manylinux_2_28; auto: the oldest"
+        " that their symbols allow; none: they stay as they were built.",
     ),
-    catalogue.PLAT,
     option(
         "--test",
         "tests",
@@ -242,9 +240,7 @@ def make_therock_options() -> list[click.Parameter]:
         if name != "pytorch":
             switch = f"--build-{word}/--no-build-{word}"
             help_text = f"Build {name} [default: when its tree is there]."
-            options.append(
-                Option([switch, f"build_{name}"], project=name, default=None, help=help_text)
-            )
+            options.append(Option([switch, f"build_{name}"], project=name, default=None, help=help_text))
     return options
 
 
@@ -364,7 +360,7 @@ def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str
         offline=interpreters.is_offline(env),
         lock=options["lock"],
         packaging=options["packaging"],
-        repair=options["repair"],
+        repair=options["plat"] != "none",
         platform_tag=_parse_platform_tag(options),
         recipes=project_names.list_foreign_recipes(),
         tests=_parse_tests(options),
@@ -389,17 +385,15 @@ def _parse_tests(options: Mapping[str, Any]) -> tuple[request.PlannedTest, ...]:
 
 
 def _parse_platform_tag(options: Mapping[str, Any]) -> str | None:
-    """Return the tag that ``--plat`` asks for, None: by symbols.
+    """Return the tag that ``--plat`` asks for, None: by symbols, or wheels are not repaired.
 
     Raises UsageError, before hours of work, for one that no wheel of this machine could get.
     """
     tag: str = options["plat"]
-    if tag == "auto":
+    if tag in ("auto", "none"):
         return None
     from rocm_wheels.wheels import platform_promises
 
-    if not options["repair"]:
-        raise errors.UsageError("--plat says how --repair works", tip="leave one of them out")
     if sys.platform == "win32":
         raise errors.UsageError("--plat is about wheels for Linux", tip="leave it out, or --plat auto")
     architecture = platform.machine()

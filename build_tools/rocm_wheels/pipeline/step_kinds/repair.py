@@ -2,7 +2,7 @@
 
 The platform tag is what symbol versions allow, so what it is on this machine follows from its compiler's
 libstdc++. Libraries of what the wheel requires (ROCm in the build environment, wheels of this run) stay
-outside. What cannot be repaired ends the run with exit code 13, unless ``--no-repair`` keeps wheels as they
+outside. What cannot be repaired ends the run with exit code 13, unless ``--plat none`` keeps wheels as they
 were built, which the record says.
 
 It also writes into the wheel what it was made of, in the same pass: the lock and the bill of materials; and
@@ -31,7 +31,7 @@ from rocm_wheels.pipeline.step_run import StepRun
 
 REPAIR_VERSION = "2"
 _FAULT_TIP = (
-    "`repair.exclude` of the recipe names libraries that users have; --no-repair keeps wheels as they were"
+    "`repair.exclude` of the recipe names libraries that users have; --plat none keeps wheels as they were"
     " built, for `rocm-wheels wheel repair` and its options"
 )
 
@@ -70,7 +70,7 @@ def _find_version(distribution: str) -> str:
 
 
 def run_repair(step_run: StepRun) -> None:
-    """Repair the wheel, unless ``--no-repair``, and write what it was made of. Raises PackageError."""
+    """Repair the wheel, unless ``--plat none``, and write what it was made of. Raises PackageError."""
     packaging.run_packaging(step_run, partial(_repair_wheel, step_run))
 
 
@@ -110,8 +110,8 @@ def _repair_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.Pac
         )
 
     if not facts.request.repair:
-        log.log_note(f"{wheel.name} stays as it was built: --no-repair")
-        return finish(rewrite_wheel(wheel, folder, addition), note="NOT REPAIRED (--no-repair)")
+        log.log_note(f"{wheel.name} stays as it was built: --plat none")
+        return finish(rewrite_wheel(wheel, folder, addition), note="NOT REPAIRED (--plat none)")
     with build_environment.hold_environment(
         ready, facts.workspace, purpose=step_run.step.id
     ):  # another step may install now
