@@ -3,4 +3,4 @@
 
 import _script
 
-_script.run("rocm_wheels.cli.artifacts:packages_command")
+_script.run("rocm_wheels.cli.artifacts:packages_script")

@@ -391,17 +391,23 @@ def test_a_family_without_artifacts_is_refused(tree: Path) -> None:
 
 
 def test_the_families_of_both_platforms(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from rocm_wheels.cli import boundary, main
+    from rocm_wheels.cli import artifacts, boundary
 
-    argv = ["build-python-packages", "--artifact-dir", str(tree), "--output-dir", str(tree.parent / "out")]
+    argv = ["--artifact-dir", str(tree), "--output-dir", str(tree.parent / "out")]
     argv += ["--linux-amdgpu-families", "gfx94X-dcgpu", "--platform-tag", "linux_x86_64"]
     for families, expected in (("gfx1151; gfx1150", True), ("", False)):  # a workflow without Windows
-        assert boundary.run_command(main.cli, [*argv, "--windows-amdgpu-families", families]) == 0
+        assert (
+            boundary.run_command(artifacts.packages_script, [*argv, "--windows-amdgpu-families", families])
+            == 0
+        )
         wheels = tuple(Path(line) for line in capsys.readouterr().out.splitlines())
         text = "\n".join(metadata_of(wheels, "rocm"))
         pin = 'rocm-sdk-device-gfx1150==7.1.0; sys_platform == "win32" and extra == "device-gfx1150"'
         assert (pin in text, "sys_platform" in text) == (expected, expected)
-    assert boundary.run_command(main.cli, [*argv, "--windows-amdgpu-families", "gfx115X-none"]) == 2
+    assert (
+        boundary.run_command(artifacts.packages_script, [*argv, "--windows-amdgpu-families", "gfx115X-none"])
+        == 2
+    )
     assert "--windows-amdgpu-families" in capsys.readouterr().err
 
 

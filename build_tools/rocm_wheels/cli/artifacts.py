@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli import boundary, catalogue
-from rocm_wheels.cli.command import command, option
+from rocm_wheels.cli.command import Option, command, option, widen_command
 from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, log, tables
@@ -136,18 +136,6 @@ def _parse_families(_context: click.Context, option: click.Parameter, value: str
     default="", callback=_split_targets, metavar="GFX,…", help="Package only these.  [default: all]"
 )
 @option("--platform-tag", default="", help="Tag of wheels with binaries.  [default: this machine's]")
-@option(
-    "--linux-amdgpu-families",
-    "linux",
-    default="",
-    callback=_parse_families,
-    metavar="FAMILY,…",
-    help="Families that a release has packages for on Linux: rocm has the extras of both platforms.",
-)
-@option(
-    "--windows-amdgpu-families", "windows", default="", callback=_parse_families, metavar="FAMILY,…",
-    help="The same, on Windows.",
-)  # fmt: skip
 @catalogue.JSON
 def packages_command(  # noqa: PLR0917 - one parameter an option
     artifact_dir: Path | None,
@@ -156,9 +144,8 @@ def packages_command(  # noqa: PLR0917 - one parameter an option
     version: str,
     targets: tuple[str, ...],
     platform_tag: str,
-    linux: tuple[str, ...],
-    windows: tuple[str, ...],
     as_json: bool,
+    **published: tuple[str, ...],
 ) -> None:
     """Make the packages rocm, rocm-sdk-core, -libraries, -devel and -device-<gfx>, and rocm-profiler.
 
@@ -184,10 +171,27 @@ def packages_command(  # noqa: PLR0917 - one parameter an option
         version=version,
         targets=targets,
         platform_tag=platform_tag,
-        published={name: targets for name, targets in (("linux", linux), ("win32", windows)) if targets},
+        published={platform: families for platform, families in sorted(published.items()) if families},
     )
     wheels = list(make_packages(request, boundary.read_environment()))
     print_result({"wheels": wheels}, wheels, as_json=as_json)
+
+
+_FAMILIES = "Families that a release has packages for on {}: rocm has the extras of both platforms."
+# as TheRock's script has it
+packages_script = widen_command(
+    packages_command,
+    [
+        Option(
+            [f"--{platform}-amdgpu-families", name],
+            default="",
+            callback=_parse_families,
+            metavar="FAMILY,…",
+            help=_FAMILIES.format(platform.capitalize()),
+        )
+        for platform, name in (("linux", "linux"), ("windows", "win32"))
+    ],
+)
 
 
 @command("rocm show")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import shlex
 import shutil
 import sys
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli import boundary, build_options, catalogue
-from rocm_wheels.cli.command import Group, command, complete_with, option
+from rocm_wheels.cli.command import Group, command, complete_with, option, widen_command
 from rocm_wheels.cli.options import Duration, GivenPath
 from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import environment_numbers, errors, log, shell, tables
@@ -109,9 +108,9 @@ def install_rocm(as_json: bool, **options: Any) -> None:
 def build(**options: Any) -> None:
     """Build, check and collect the wheels of every source tree that is there, or of the PROJECTs named.
 
-    A PROJECT is named as its recipe is, or as its wheel (torch for pytorch), as for `checkout`; several may
-    be one word, with commas. Run again, it does what is missing: a wheel whose inputs did not change is not built again, and a killed build continues
-    in its build tree.
+    A PROJECT is named as its recipe is, or as its wheel (torch for pytorch), as for `checkout`; one word may
+    be several, with commas. Run again, it does what is missing: a wheel whose inputs did not change is not
+    built again, and a killed build continues in its build tree.
 
     \b
     Example:
@@ -142,13 +141,8 @@ def build(**options: Any) -> None:
         raise summary.failure
 
 
-for own_command, name, more in (
-    (install_rocm, "install-rocm", [build_options.make_pre_option()]),
-    (build, "build", build_options.make_therock_options()),
-):
-    wider_command = copy.copy(own_command)  # with what TheRock's script takes besides
-    wider_command.params = [*own_command.params, *more]
-    production.add_command(wider_command, name)
+production.add_command(widen_command(install_rocm, [build_options.make_pre_option()]), "install-rocm")
+production.add_command(widen_command(build, build_options.make_therock_options()))
 
 
 def print_plans(

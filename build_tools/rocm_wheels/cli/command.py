@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from importlib import import_module
 from itertools import pairwise
@@ -323,6 +324,13 @@ class Command(click.Command):
                 spread.append(option)
             spread.append(word)
         return [*spread, *args[end:]]
+
+
+def widen_command(narrow: click.Command, options: Sequence[click.Parameter]) -> click.Command:
+    """Return a command with the options that only a script of TheRock's name has, as TheRock's has them."""
+    wide = copy(narrow)
+    wide.params = [*narrow.params, *options]
+    return wide
 
 
 def _list_recipe_folders(ctx: click.Context, words: Sequence[str]) -> list[project_names.RecipeFolder]:
