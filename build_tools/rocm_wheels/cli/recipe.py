@@ -111,9 +111,8 @@ def _pick_faults(faults: Sequence[str], path: Path, recipe: project.Project | No
     metavar="DIR",
     help="Checkout whose options and variables are listed.",
 )
-@catalogue.OUTPUT.but(help="File to write [default: recipes/NAME.yaml].")
-def new_command(name: str, source: Path | None, output: Path | None) -> None:
-    """Write a recipe to be filled in, with comments; with --from, what the build of a checkout reads, too.
+def new_command(name: str, source: Path | None) -> None:
+    """Write a recipe to be filled in, recipes/NAME.yaml; with --from, what a checkout's build reads, too.
 
     That is listed in comments: the options of CMakeLists.txt, and the environment variables that it and
     setup.py read. Nothing is run.
@@ -128,11 +127,9 @@ def new_command(name: str, source: Path | None, output: Path | None) -> None:
     name = name.replace("-", "_")
     if (recipe := project_names.find_recipes().get(name)) is not None:
         raise errors.UsageError(f"there is a recipe of {name} already: {recipe.path}", tip="change that one")
-    path = output or Path("recipes") / f"{name}.yaml"
+    path = Path("recipes") / f"{name}.yaml"
     if path.exists():
-        raise errors.UsageError(f"there is a file {path} already", tip="give --output another file")
-    if path.stem != name:
-        raise errors.UsageError(f"--output: the recipe of {name} must be called {name}.yaml")
+        raise errors.UsageError(f"there is a file {path} already", tip="move it away")
     if source is not None and not source.is_dir():
         raise errors.UsageError(f"--from: there is no folder {source}", tip="check the project out first")
     text = draft_recipe.draft_recipe(name, source)
