@@ -89,20 +89,20 @@ def test_a_clone_of_the_users_own_is_hipified_and_stays_theirs(
     )
     before = [github.git(tree, *words) for words in kept]
     how = "--commit-hipify" if committed else "--no-commit-hipify"
-    place = ("torch", "--tree", str(tree))
-    hipified = github.start(tmp_path, "-m", "rocm_wheels", "sources", "hipify", *place, how)
+    script, place = "pytorch_torch_repo.py", ("--checkout-dir", tree)
+    hipified = github.script(tmp_path, script, "hipify", *place, how)
     assert hipified.code == 0, hipified.err
     assert [github.git(tree, *words) for words in kept] == before
     assert (tree / "hip/a.hip").read_text() == "hip mine\n"
     assert github.git(tree, "rev-parse", UPSTREAM_TAG) == github.git(tree, "rev-parse", "origin/main")
     assert github.git(tree, "rev-parse", "--symbolic-full-name", "HEAD") == "refs/heads/mine"
     assert github.git(tree, "rev-parse", "HEAD^" if committed else "HEAD") == mine
-    status = github.start(tmp_path, "-m", "rocm_wheels", "sources", "status", *place)
+    status = github.script(tmp_path, script, "status", *place)
     assert status.code == 0 and "mine: a.cu" in status.out, status.out
     (tree / "b.cu").write_text("cuda edited\n")
     words = ("pytorch", "--pytorch-dir", tree, "--gfx", "gfx942", "--output-dir", tmp_path / "dist")
-    script = Path(__file__).resolve().parents[2] / "build_tools/build_prod_wheels.py"
-    assert github.start(tmp_path, script, "build", *words, "--source-dir", ".").code == USAGE  # no ROCm
+    build = Path(__file__).resolve().parents[2] / "build_tools/build_prod_wheels.py"
+    assert github.start(tmp_path, build, "build", *words, "--source-dir", ".").code == USAGE  # no ROCm
     assert (tree / "hip/b.hip").read_text() == "hip edited\n"
     assert [github.git(tree, *words) for words in kept] == before
 

@@ -18,6 +18,7 @@ from rocm_wheels.models import project
 from rocm_wheels.sources import checkout, hipify, hipify_record, pins, trees
 
 pytestmark = [pytest.mark.network]
+CLONE = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.contract
@@ -92,7 +93,7 @@ def test_what_hipify_cannot_translate_is_named_and_the_tree_stays(tmp_path: Path
             assert any(name in line and place in line for line in done.err.splitlines()), done.err
         assert (content(tree), times(tree), outside.read_bytes()) == before
 
-    command = ["-m", "rocm_wheels", "sources", "hipify", "torch", "--tree", str(tree)]
+    command = [str(CLONE / "repos/pytorch_torch_repo.py"), "hipify", "--checkout-dir", str(tree)]
     outside.write_text("int f() { return cudaSuccess; }\n")
     data = {
         "Latin.cu": (b"// \xe9t\xe9\n", "byte 3"),

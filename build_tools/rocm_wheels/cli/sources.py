@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli import boundary, catalogue, checkout_options, command
-from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, log, shell, tables, workspace
 from rocm_wheels.models import project_names
@@ -31,29 +30,12 @@ def _repo_option(function: Any) -> Any:
     )(function)
 
 
-_TREE = command.option(
-    "--tree",
-    type=GivenPath(file_okay=False),
-    metavar="DIR",
-    help="Source tree of the one PROJECT that is named, where it is not in --source-dir.",
-)
-
-
-def _choose_trees(names: Sequence[str], repo: Path | None, tree: Path | None = None) -> dict[str, Path]:
-    """Return the trees that are named, the only one at ``tree``, else all that are there.
-
-    Raises UsageError and SourceError.
-    """
+def _choose_trees(names: Sequence[str], repo: Path | None) -> dict[str, Path]:
+    """Return the trees that are named, else all that are there. Raises UsageError and SourceError."""
     from rocm_wheels.cli import checkout
 
     folder = checkout_options.find_checkouts_folder(repo).absolute()
     named = dict.fromkeys(map(checkout.find_project_name, names))
-    if tree is not None:
-        if len(named) != 1:
-            raise errors.UsageError(
-                "--tree is of one project", tip="name it: rocm-wheels sources status torch --tree DIR"
-            )
-        return dict.fromkeys(named, tree.absolute())
     projects = named or project_names.list_project_names()
     trees = {name: folder / name for name in projects if names or (folder / name / ".git").exists()}
     if not trees:
@@ -66,18 +48,17 @@ def _choose_trees(names: Sequence[str], repo: Path | None, tree: Path | None = N
 @command.command("sources status")
 @_PROJECTS
 @_repo_option
-@_TREE
 @catalogue.JSON
-def status_command(projects: tuple[str, ...], repo: Path | None, tree: Path | None, as_json: bool) -> None:
+def status_command(projects: tuple[str, ...], repo: Path | None, as_json: bool) -> None:
     """Say what source trees are: upstream, patched, hipified, changed by you.
 
     \b
     Examples:
       rocm-wheels sources status
       rocm-wheels sources status torch --json
-      rocm-wheels sources status torch --tree ~/pytorch
+      rocm-wheels sources status torch --source-dir ~
     """
-    trees = _choose_trees(projects, repo, tree)
+    trees = _choose_trees(projects, repo)
     statuses = {name: _read_status(name, directory) for name, directory in trees.items()}
     document = [_status_as_json(name, status) for name, status in statuses.items()]
     lines = [line for name, status in statuses.items() for line in _describe_tree(name, status)]
@@ -87,7 +68,6 @@ def status_command(projects: tuple[str, ...], repo: Path | None, tree: Path | No
 @command.command("sources hipify")
 @_PROJECTS
 @_repo_option
-@_TREE
 @command.option(
     "--commit-hipify/--no-commit-hipify",
     default=True,
@@ -95,9 +75,7 @@ def status_command(projects: tuple[str, ...], repo: Path | None, tree: Path | No
     help="Commit what hipify wrote; without, HEAD stays the upstream commit.",
 )
 @catalogue.JSON
-def hipify_command(
-    projects: tuple[str, ...], repo: Path | None, tree: Path | None, commit_hipify: bool, as_json: bool
-) -> None:
+def hipify_command(projects: tuple[str, ...], repo: Path | None, commit_hipify: bool, as_json: bool) -> None:
     """Hipify source trees again, after an edit; only files whose content changes get a new time.
 
     All that are there, or the PROJECTs named.
@@ -105,9 +83,9 @@ def hipify_command(
     \b
     Examples:
       rocm-wheels sources hipify torch
-      rocm-wheels sources hipify torch --tree ~/pytorch
+      rocm-wheels sources hipify torch --source-dir ~
     """
-    trees = _choose_trees(projects, repo, tree)
+    trees = _choose_trees(projects, repo)
     for name, directory in trees.items():
         hipify_tree(name, directory, commit=commit_hipify)
     if as_json:
@@ -153,7 +131,6 @@ def save_patches_command(project: str, repo: Path | None, as_json: bool, **optio
 @command.command("sources export")
 @_PROJECTS
 @_repo_option
-@_TREE
 @command.option(
     "--branch",
     required=True,
@@ -161,9 +138,7 @@ def save_patches_command(project: str, repo: Path | None, as_json: bool, **optio
     help="Branch to make, in the tree and in submodules with commits of yours.",
 )
 @catalogue.JSON
-def export_command(
-    projects: tuple[str, ...], repo: Path | None, tree: Path | None, branch: str, as_json: bool
-) -> None:
+def export_command(projects: tuple[str, ...], repo: Path | None, branch: str, as_json: bool) -> None:
     """Write your commits in a source tree as a branch on upstream's commit, without what hipify wrote.
 
     Commits that hold nothing else are left out, and named. Authors, dates and messages stay. Files, index and
@@ -176,7 +151,7 @@ def export_command(
     """
     from rocm_wheels.sources import export
 
-    trees = _choose_trees(projects, repo, tree)
+    trees = _choose_trees(projects, repo)
     if len(trees) != 1:
         raise errors.UsageError(
             f"name one project to export: {', '.join(trees)} are there", tip="each has a branch of its own"

@@ -18,7 +18,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from rocm_wheels.core import errors, log, parallel, shell, tables
-from rocm_wheels.models import gfx, project_names
+from rocm_wheels.models import gfx
 from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest
 from rocm_wheels.sdk import build_environment
@@ -105,8 +105,12 @@ def refuse_stale_source(project: Project, tree: Path, env: Mapping[str, str]) ->
 
 def _hipify_command(project: Project, tree: Path) -> str:
     """Return the command that hipifies a tree, wherever it is."""
-    place = ("--source-dir", tree.parent) if tree.name == project.name else ("--tree", tree)
-    return shell.format_command(["rocm-wheels", "sources", "hipify", project.distribution, *place])
+    if tree.name == project.name:
+        words = ["rocm-wheels", "sources", "hipify", project.distribution]
+        return shell.format_command([*words, "--source-dir", str(tree.parent)])
+    # only the script of the project takes a folder of another name
+    word = "torch" if project.name == "pytorch" else project.name.removeprefix("pytorch_")
+    return shell.format_command([f"repos/pytorch_{word}_repo.py", "hipify", "--checkout-dir", tree])
 
 
 @dataclass(frozen=True)
