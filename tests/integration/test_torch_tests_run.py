@@ -710,7 +710,7 @@ def test_the_command_runs_what_the_lock_in_the_wheel_says(sources: Path, here: P
     words += ["--include", "test_mini", "test_skips"]
     assert "on cpu: test_mini" in call(*words, "--dry-run", "--exclude", "test_skips.py").out.splitlines()
     chosen = "test_a or TestMini and test_f or test_it"
-    done = call(*words, "--wheels", wheel, "-k", chosen, "--", "-q").out
+    done = call(*words, "--wheels", wheel, "--", "-k", chosen, "-q").out
     assert "--from torch-test-results/cpu" in done.splitlines()[-1]
     found = read_results(here / "torch-test-results" / "cpu" / "results.json")
     assert found.wheels == {wheel.name: hashlib.sha256(wheel.read_bytes()).hexdigest()}

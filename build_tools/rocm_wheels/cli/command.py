@@ -26,6 +26,7 @@ from rocm_wheels.core import errors
 if TYPE_CHECKING:
     from rocm_wheels.models import project_names
 
+C = TypeVar("C", bound=click.Command)
 RECIPE_OPTION, RECIPE_VARIABLE = "--recipe-dir", "ROCM_WHEELS_RECIPE_DIR"
 
 
@@ -326,7 +327,7 @@ class Command(click.Command):
         return [*spread, *args[end:]]
 
 
-def widen_command(narrow: click.Command, options: Sequence[click.Parameter]) -> click.Command:
+def widen_command(narrow: C, options: Sequence[click.Parameter]) -> C:
     """Return a command with the options that only a script of TheRock's name has, as TheRock's has them."""
     wide = copy(narrow)
     wide.params = [*narrow.params, *options]

@@ -5,6 +5,7 @@ torch's own tests are those of the commit that the installed torch was built fro
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
@@ -17,8 +18,7 @@ import click
 from click.core import ParameterSource
 
 from rocm_wheels.cli import boundary, catalogue, checkout_options
-from rocm_wheels.cli.command import Command, command, option
-from rocm_wheels.cli.options import GivenPath
+from rocm_wheels.cli.command import Command, Option, command, option, widen_command
 from rocm_wheels.cli.output import print_next
 from rocm_wheels.core import errors, log, tables
 
@@ -368,14 +368,6 @@ Examples:
 
 @command("test torch", help=_TORCH_TESTS_HELP, together=[("--shard", "--num-shards")])
 @tested_family
-@option(
-    "--gpu-policy",
-    type=click.Choice(["auto", "unique", "all", "single"]),
-    default="auto",
-    show_default=True,
-    help="Test one GPU of each target (unique), all of them one by one, or the first alone (single); auto is"
-    " unique. A suite that needs several at once takes all of a target, unless it is single.",
-)
 @catalogue.REQUIRE_GPU.but(help="Refuse to test on the CPU.")
 @installed_options
 @catalogue.LOCK.but(help="Take the tests of this lock [default: of torch's own].")
@@ -392,17 +384,6 @@ Examples:
 @option("--exclude", several=True, metavar="FILE", help="Leave these files out.")
 @option("--shard", type=click.IntRange(0), metavar="N", help="Run the Nth part of the files; 0: all.")
 @option("--num-shards", type=click.IntRange(0, 1000), metavar="N", help="Share the files out into N parts.")
-@option(
-    "--durations",
-    type=GivenPath(),
-    multiple=True,
-    metavar="PATH",
-    envvar="ROCM_WHEELS_DURATIONS",
-    show_envvar=True,
-    help="Earlier results (results.json, or folders of them): files are shared out by how long each took, the"
-    " longest first. All shards must be given the same.  [default: every file takes as long]",
-)
-@option("-k", "expression", default="", metavar="EXPR", help="Run the tests that match, as pytest has it.")
 @option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -493,6 +474,7 @@ def _choose_tests(
         """Return names of files as the table has them, also of ``test_nn.py``, and of several in one word."""
         return tuple(dict.fromkeys(name.removesuffix(".py") for word in words for name in word.split()))
 
+    earlier = [Path(path) for path in env.get("ROCM_WHEELS_DURATIONS", "").split(os.pathsep) if path]
     addopts = env.pop("PYTEST_ADDOPTS", "")
     return torch_test_plan.TorchTestSelection(
         suite=suite,
@@ -500,9 +482,11 @@ def _choose_tests(
         exclude=split_names(options["exclude"]),
         shard=shard or 1,
         shards=shards or 1,
-        words=pytest_words.join_pytest_arguments(addopts, options["expression"], options["pytest_args"]),
+        words=pytest_words.join_pytest_arguments(
+            addopts, options.get("expression", ""), options["pytest_args"]
+        ),
         variables=torch_test_plan.find_choosing_variables(env, table.environment),
-        durations=torch_test_plan.read_durations(options["durations"], suite),
+        durations=torch_test_plan.read_durations(earlier, suite),
     )
 
 
@@ -518,7 +502,8 @@ def _choose_places(
     targets = _parse_family(options["amdgpu_family"])
     for fault in hardware.faults:
         log.log_warning(fault)
-    policy: tested_gpus.DevicePolicy = "unique" if options["gpu_policy"] == "auto" else options["gpu_policy"]
+    named = options.get("gpu_policy", "auto")
+    policy: tested_gpus.DevicePolicy = "unique" if named == "auto" else named
     together = policy != "single" and torch_tests.load_torch_tests().suites[options["suite"]].gpus == "every"
     policy = "all" if together else policy
     required = options["require_gpu"]
@@ -565,11 +550,26 @@ def _make_script(
     return script
 
 
+# what TheRock's scripts take besides; -k stands behind -- for `test torch`
+_wider_command = widen_command(
+    torch_tests_command,
+    [
+        Option(
+            ["--gpu-policy"],
+            type=click.Choice(["auto", "unique", "all", "single"]),
+            default="auto",
+            show_default=True,
+            help="Test one GPU of each target (unique), all of them one by one, or the first alone (single);"
+            " auto is unique. A suite that needs several at once takes all of a target, unless it is single.",
+        ),
+        Option(["-k", "expression"], default="", metavar="EXPR", help="Run the tests that match, as pytest."),
+    ],
+)
 smoke_script = _make_script(smoke_command, SMOKE_VARIABLES)
-tests_script = _make_script(torch_tests_command, SMOKE_VARIABLES)
+tests_script = _make_script(_wider_command, SMOKE_VARIABLES)
 # TheRock's `default` is all that run_test.py lists for one GPU; here it is six files of these
 full_tests_script = _make_script(
-    torch_tests_command,
+    _wider_command,
     FULL_VARIABLES,
     {"suite": lambda _context, _option, suite: "full" if suite == "default" else suite},
 )
