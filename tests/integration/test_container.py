@@ -58,9 +58,12 @@ def run(engine: FakeEngine, capfd: pytest.CaptureFixture[str]) -> Run:
 
 
 @pytest.mark.contract
-def test_the_exit_code_of_the_command_comes_out(engine: FakeEngine, run: Run, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    run("--image", IMAGE, "--cache", str(cache), "--", "sh", "-c", "exit 37", code=37)
+def test_the_exit_code_of_the_command_comes_out(
+    engine: FakeEngine, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    cache = tmp_path / "cache/rocm-wheels/containers"
+    run("--image", IMAGE, "--", "sh", "-c", "exit 37", code=37)
     told = engine.ran()
     assert told[:4] == ["docker", "run", "--rm", "--init"]
     assert told[-4:] == [IMAGE, "sh", "-c", "exit 37"]
@@ -220,9 +223,6 @@ WRONG = [
     (("--image", "ubuntu:24.04", "--", "ls"), 2, "ubuntu:24.04 has no digest"),
     (("--image", IMAGE, "--mount", "/nowhere", "--", "ls"), 2, "there is no /nowhere"),
     (("--image", IMAGE, "--env", "A_TOKEN=hunter2x", "--", "ls"), 2, "would show a secret"),
-    (("--image", IMAGE, "--cache", "", "--", "ls"), 2, "the path is empty"),
-    (("--image", IMAGE, "--cache", "~nobody-x/c", "--", "ls"), 2, "no home folder ~nobody-x"),
-    (("--image", IMAGE, "--cache", "/tmp/../etc/c", "--", "ls"), 2, "/etc/c of the image would be"),
     (("--image", IMAGE, "--engine", "lxc", "--", "ls"), 2, "'lxc' is not one of"),
     (("--nonsense", "--", "ls"), 2, "No such option"),
     (("--image", "tests", "--", "ls"), 2, "tests has no digest"),

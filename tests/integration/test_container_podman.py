@@ -75,8 +75,19 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def command(env: dict[str, str], tmp_path: Path, *words: str) -> list[str]:
-    options = ["--engine", "podman", "--image", env["TESTED_IMAGE"], "--cache", str(tmp_path / "cache")]
-    return [sys.executable, "-m", "rocm_wheels", "container", "run", *options, "--", *words]
+    options = ["--engine", "podman", "--image", env["TESTED_IMAGE"]]
+    return [
+        "env",
+        f"XDG_CACHE_HOME={tmp_path / 'cache'}",
+        sys.executable,
+        "-m",
+        "rocm_wheels",
+        "container",
+        "run",
+        *options,
+        "--",
+        *words,
+    ]
 
 
 def test_a_command_in_a_real_container(env: dict[str, str], tmp_path: Path) -> None:

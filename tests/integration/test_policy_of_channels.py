@@ -54,7 +54,7 @@ def test_the_policy_that_ships_judges_no_set_that_came_by_another(attacked: Atta
         ("promote", place, *of),
         ("demote", place, *of),
         ("refresh", place),
-        ("refresh", place, "--channel", "nightly", "--dry-run"),
+        ("refresh", place, "--dry-run"),
     ):
         assert "--policy FILE" in run("set", *words, code=2).err
     assert {path: path.read_bytes() for path in attacked.files("")} == before

@@ -365,7 +365,7 @@ def _collect_mounts(box: Container, certificates: Iterable[Path]) -> list[str]:
             message = f"--mount: {path} and {inside_of[inside][0]} would be at one place inside, {inside}"
             raise errors.UsageError(message, tip="give each a place of its own: PATH:INSIDE")
     if box.cache.exists() and not box.cache.is_dir():
-        raise errors.UsageError(f"--cache {box.cache} is no folder")
+        raise errors.UsageError(f"the cache of containers, {box.cache}, is no folder")
     trees = [box.here, *([box.clone] if box.clone else [])]
     for folder in (*trees, box.cache, *filter(None, map(_find_worktree_repository, trees))):
         inside_of.setdefault(folder, (folder, False))

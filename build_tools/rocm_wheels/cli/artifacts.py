@@ -254,7 +254,8 @@ def show_command(rocm_path: Path, pytorch_dir: Path | None, as_json: bool) -> No
     print_result(document, lines, as_json=as_json)
 
 
-_SOURCE_OPTIONS = ("run_id", "release", "latest_release", "source")
+_SOURCE_OPTIONS = ("run_id", "release", "source")
+_LATEST = "latest"
 
 
 @command("rocm from-artifacts")
@@ -267,8 +268,12 @@ _SOURCE_OPTIONS = ("run_id", "release", "latest_release", "source")
     help="Targets to take artifacts of [default: the family's].",
 )
 @catalogue.RUN_ID
-@option("--release", metavar="VERSION", help="Version of a nightly or dev tarball.")
-@option("--latest-release", is_flag=True, help="The newest nightly tarball.")
+@option(
+    "--release",
+    metavar="VERSION|latest",
+    flags={"--latest-release": _LATEST},
+    help="Version of a nightly or dev tarball; latest: of the newest nightly one.",
+)
 @catalogue.DRY_RUN.but(help="Print what would be taken, and do nothing.")
 @option("--tests/--no-tests", default=False, help="Tests, too.")
 @option("--base-only", is_flag=True, help="Only what every tree has.")
@@ -284,14 +289,14 @@ def install_command(output_dir: Path, as_json: bool, **options: Any) -> None:
     \b
     Examples:
       rocm-wheels rocm from-artifacts --run-id 14474448215 --family gfx94X-dcgpu --tests
-      rocm-wheels rocm from-artifacts --latest-release --family gfx110X-all --output-dir rocm
+      rocm-wheels rocm from-artifacts --release latest --family gfx110X-all --output-dir rocm
     """
     from rocm_wheels.models import gfx, libraries
     from rocm_wheels.sdk import artifact_sources, fetch_artifacts
 
     if not (family := options["family"]):
         raise errors.UsageError("--family is wanted", tip="such as gfx94X-dcgpu")
-    tarball = options["release"] is not None or options["latest_release"]
+    tarball = options["release"] is not None
     ways = [
         way
         for way in _SOURCE_OPTIONS
@@ -299,15 +304,16 @@ def install_command(output_dir: Path, as_json: bool, **options: Any) -> None:
     ]
     if len(ways) != 1:
         raise errors.UsageError(
-            "one of --run-id, --release, --latest-release and --source is wanted",
-            tip="--source goes with --release and --latest-release, as the folder of their tarballs",
+            "one of --run-id, --release and --source is wanted",
+            tip="--source goes with --release, as the folder of its tarballs",
         )
     if tarball:
         if options["tests"] or options["base_only"]:
             raise errors.UsageError("a tarball is taken whole", tip="leave --tests and --base-only out")
-        place = options["source"] or fetch_artifacts.find_tarball_folder(options["release"])
+        version = None if options["release"] == _LATEST else options["release"]
+        place = options["source"] or fetch_artifacts.find_tarball_folder(version)
         source = artifact_sources.list_source(place, boundary.read_environment())
-        archives = [fetch_artifacts.choose_tarball(source, PLATFORM, family, options["release"])]
+        archives = [fetch_artifacts.choose_tarball(source, PLATFORM, family, version)]
         log.log_note(
             "no digests of tarballs are published, as far as is known: what comes is checked as gzip does"
         )

@@ -279,9 +279,8 @@ def plan(output: Path | None, form: str, as_json: bool, **options: Any) -> None:
 @click.argument("step", shell_complete=complete_with("list_steps"))
 @click.argument("run", required=False, metavar="[RUN]")
 @catalogue.WORK_DIR
-@catalogue.PLAN.but(help="Plan that has the step [default: that of the run].")
 @catalogue.JSON
-def why(step: str, run: str | None, plan_file: Path | None, as_json: bool, **options: Any) -> None:
+def why(step: str, run: str | None, as_json: bool, **options: Any) -> None:
     """Say whether a step of a run would run again now, and all that changed since it was done.
 
     The run is the newest, or one that is named as for `runs show`: then also why the step ran in it, or why
@@ -296,9 +295,7 @@ def why(step: str, run: str | None, plan_file: Path | None, as_json: bool, **opt
     from rocm_wheels.pipeline.plan import check_request, explain_step, plan_run, read_plan
 
     env = boundary.read_build_environment()
-    if run is not None and plan_file is not None:
-        raise errors.UsageError("RUN and --plan each name a plan", tip="leave one of them out")
-    file = read_plan(plan_file or _find_plan_of_run(options, run, step))
+    file = read_plan(_find_plan_of_run(options, run, step))
     then = file.plan.find_step(step)
     planned: PlannedRun = plan_run(check_request(file.request, env))
     planned_step = planned.plan.find_step(step)
@@ -341,9 +338,7 @@ def _find_plan_of_run(options: Mapping[str, Any], name: str | None, step: str) -
         planned = (run for run in runs if step in {*run.steps, *(planned["id"] for planned in run.planned)})
         run = next(planned, None) or run_record.read_newest_run(workspace.runs)
     if run is None or not run.begun.text("plan"):
-        raise errors.UsageError(
-            f"no build has run in {workspace.root}", tip="name its --work-dir, or a plan with --plan FILE"
-        )
+        raise errors.UsageError(f"no build has run in {workspace.root}", tip="name its --work-dir")
     return Path(run.begun.text("plan"))
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from rocm_wheels.cli import boundary, catalogue, command
-from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, log
 
@@ -48,12 +47,6 @@ def container_group() -> None:
     help="One more folder or file; can be repeated.",
 )
 @command.option(
-    "--cache",
-    type=GivenPath(file_okay=False),
-    metavar="DIR",
-    help="HOME, ccache, uv, pip of containers.  [default: ~/.cache/rocm-wheels/containers]",
-)
-@command.option(
     "--env",
     "variables",
     multiple=True,
@@ -74,7 +67,6 @@ def run(
     image: str,
     engine: Literal["docker", "podman", "auto"],
     only_print: bool,
-    cache: Path | None,
     **options: Any,
 ) -> int:
     """Run COMMAND in a container and leave with its exit code.
@@ -98,9 +90,9 @@ def run(
         here = Path.cwd()
     except FileNotFoundError as missing:
         raise click.UsageError("the current folder no longer exists: change to another") from missing
-    cache = cache or user_folders.find_cache_folder(env, sys.platform) / "containers"
+    cache = user_folders.find_cache_folder(env, sys.platform) / "containers"  # HOME, ccache, uv, pip there
     clone = workspace.get_project_home() if workspace.is_clone() else None
-    cache = container.expand_path(str(cache), "--cache")
+    cache = container.expand_path(str(cache), "XDG_CACHE_HOME")
     images = ci.load_container_table().images
     box = container.Container(
         command=words,

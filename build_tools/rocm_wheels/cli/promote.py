@@ -317,16 +317,15 @@ def _describe_newest(done: ChannelChange) -> str:
 # ---- refresh
 
 
-@command.command("set refresh", apart=[("--public-url", "--channel")])  # the one is of the whole store
+@command.command("set refresh")
 @click.argument("store", metavar="STORE")
-@catalogue.CHANNEL.but(help="Only this channel [default: all that show sets].")
 @catalogue.PUBLIC_URL.but(
     help="Where people see STORE, for support.json. What serves a bucket must give index.html for URLs "
     "that end in /. It is kept in the store; '' forgets it."
 )
 @command.option("--sign-anew", is_flag=True, help="Sign what has no manifest that holds, too, as it is now.")
 @_take_run
-def refresh_command(run: ReleaseRun, *, channel: str | None, public_url: str | None, sign_anew: bool) -> None:
+def refresh_command(run: ReleaseRun, *, public_url: str | None, sign_anew: bool) -> None:
     """Bring pages, views and support.json of STORE to what is known of released sets now.
 
     Channels tell of results that came after a release. A view (FAMILY/by-gfx/GFX/CHANNEL/) is an index of the
@@ -350,8 +349,8 @@ def refresh_command(run: ReleaseRun, *, channel: str | None, public_url: str | N
     from rocm_wheels.release.channel import read_channel
     from rocm_wheels.release.store_paths import FamilyPaths
 
-    rules = gate.load_policy_for(channel, run.policy)
-    named = _find_channels(run.store, queries.require_families(run.store), rules, channel)
+    rules = gate.load_policy_for(None, run.policy)
+    named = _find_channels(run.store, queries.require_families(run.store), rules)
     for name_of_family, name in named:
         with contextlib.suppress(errors.DataError):  # one that is damaged is told of below
             gate.require_own_policy(rules, read_channel(run.store, FamilyPaths(name_of_family), name).channel)
@@ -382,24 +381,20 @@ def refresh_command(run: ReleaseRun, *, channel: str | None, public_url: str | N
     _raise_first_failure(run, done, failures, report)
 
 
-def _find_channels(
-    opened: Store, families: list[str], rules: Policy, channel: str | None
-) -> list[tuple[str, str]]:
-    """Return all channels that there are, or those of one name. UsageError for one not in the policy."""
+def _find_channels(opened: Store, families: list[str], rules: Policy) -> list[tuple[str, str]]:
+    """Return all channels that there are. UsageError for one not in the policy."""
     from rocm_wheels.release import gate
     from rocm_wheels.release.policy import CHANNEL_NAMES
     from rocm_wheels.release.store_paths import FamilyPaths
 
-    channels = [
+    channels: list[tuple[str, str]] = [
         (family, name)
         for family in families
-        for name in (CHANNEL_NAMES if channel is None else (channel,))
+        for name in CHANNEL_NAMES
         if opened.head(FamilyPaths(family).channel_document(name)) is not None
     ]
     for _, name in channels:
         gate.require_channel(rules, name)
-    if not channels and channel is not None:
-        raise errors.UsageError(f"nothing was promoted to {channel} of {', '.join(families)}")
     return channels
 
 
