@@ -1,4 +1,4 @@
-"""PROJECTs and folders of wheels: what a job of a workflow says of the projects that it builds."""
+"""PROJECTs and wheels: what a job of a workflow says of the projects that it builds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rocm_wheels.cli import build, build_options, stage
+from rocm_wheels.cli import build, build_options
 from rocm_wheels.core import errors
 
 GIVEN = ["--output-dir", "out"]
@@ -48,12 +48,3 @@ def test_projects_are_named_as_for_checkout(words: list[str]) -> None:
 @pytest.mark.parametrize(("words", "clean"), [([], False), (["--clean"], True), (["--no-clean"], False)])
 def test_a_tree_is_thrown_away_when_asked(words: list[str], clean: bool) -> None:
     assert build.build.make_context("build", [*GIVEN, *words]).params["clean"] is clean
-
-
-def test_outputs_of_nothing(tmp_path: Path) -> None:
-    wheel, lock = tmp_path / "a.whl", tmp_path / "lock"
-    wheel.touch()
-    lock.touch()
-    words = ["store", str(wheel), "--lock", str(lock), "--family", "gfx1151", "--outputs", "--dry-run"]
-    result = CliRunner().invoke(stage.stage_command, words)
-    assert result.exit_code == 2 and "exclude each other" in result.output

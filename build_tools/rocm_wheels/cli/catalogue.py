@@ -251,7 +251,6 @@ JOBS = Entry("--jobs", type=click.IntRange(1), metavar="N", help="How many at a 
 DRY_RUN = Entry("--dry-run", is_flag=True, help="Say what would be done, and why; do nothing.")
 
 # what is shown
-OUTPUTS = Entry("--outputs", is_flag=True, help="Set outputs of the step of a workflow (GITHUB_OUTPUT).")
 JSON = Entry("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 
 NEW_WHEELS = takes(

@@ -91,8 +91,8 @@ def run(
     except FileNotFoundError as missing:
         raise click.UsageError("the current folder no longer exists: change to another") from missing
     cache = user_folders.find_cache_folder(env, sys.platform) / "containers"  # HOME, ccache, uv, pip there
-    clone = workspace.get_project_home() if workspace.is_clone() else None
     cache = container.expand_path(str(cache), "XDG_CACHE_HOME")
+    clone = workspace.get_project_home() if workspace.is_clone() else None
     images = ci.load_container_table().images
     box = container.Container(
         command=words,
@@ -132,13 +132,13 @@ def run(
 @catalogue.PLATFORM.but(
     default="linux", show_default=True, help="What is built for: jobs on Windows run in no image."
 )
-@catalogue.OUTPUTS.but(help="Set `image` and `plat` as outputs of the step of a workflow (GITHUB_OUTPUT).")
 @catalogue.JSON
-def resolve(image: str, platform: project_names.Platform, outputs: bool, as_json: bool) -> None:
+def resolve(image: str, platform: project_names.Platform, as_json: bool) -> None:
     """Print the image that a job builds wheels in, by its digest, and what it tells `build --plat`.
 
     IMAGE is a name of `compat show images` that is run as it is, any other as name@sha256:…, or none: on the
-    machine itself. Without it, or empty: the one that data/containers.yaml names for jobs.
+    machine itself. Without it, or empty: the one that data/containers.yaml names for jobs. In a workflow,
+    `image` and `plat` are outputs of the step, too.
 
     \b
     Examples:
@@ -148,6 +148,5 @@ def resolve(image: str, platform: project_names.Platform, outputs: bool, as_json
 
     reference, plat = container.choose_job_image(image, platform)
     document = {"image": reference, "plat": plat}
-    if outputs:
-        matrix_report.set_outputs(boundary.read_environment(), document)
+    matrix_report.set_outputs(boundary.read_environment(), document)
     print_result(document, [f"{reference or 'the machine itself'}, --plat {plat}"], as_json=as_json)

@@ -219,23 +219,19 @@ def add(  # noqa: PLR0917 - click passes them by name
 @set_options
 @click.argument("evidence", metavar="[EVIDENCE]", default="")
 @catalogue.POLICY.but(help="Policy whose signers are looked for [default: our own].")
-@catalogue.OUTPUTS.but(
-    help="Set `set`, `family`, `index`, `layout`, `line`, `platform`, `pythons` and `rocm` as outputs of the"
-    " step of a workflow (GITHUB_OUTPUT)."
-)
 @catalogue.JSON
-def show_set(  # noqa: PLR0917 - click passes them by name
-    store: str, set_id: str, evidence: str, policy: Path | None, outputs: bool, as_json: bool
-) -> None:
+def show_set(store: str, set_id: str, evidence: str, policy: Path | None, as_json: bool) -> None:
     """Show a staged set: what it is of, where its index is, its wheels, its evidence, oldest first.
 
-    With EVIDENCE, that one in full: it is an id, or a part that only it has.
+    With EVIDENCE, that one in full: it is an id, or a part that only it has. In a workflow, `set`, `family`,
+    `index`, `layout`, `line`, `platform`, `pythons` and `rocm` are outputs of the step, too.
 
     \b
     Examples:
       rocm-wheels set show s3://wheels --set 2.9.1-93bf
       rocm-wheels set show s3://wheels --set 2.9.1-93bf 1f3c
     """
+    from rocm_wheels.ci import matrix_report
     from rocm_wheels.models import tested_machine
 
     opened, document = open_set(store, set_id)
@@ -250,11 +246,11 @@ def show_set(  # noqa: PLR0917 - click passes them by name
         told = {**shown, "hashes": hashes, "machine": machine_lines}
         print_result(shown, format_facts(told), as_json=as_json)
         return
-    facts: dict[str, Any] = _list_facts(opened, document, needs_lock=outputs)
-    if outputs:
-        from rocm_wheels.ci import matrix_report
-
-        matrix_report.set_outputs(boundary.read_environment(), facts)
+    env = boundary.read_environment()
+    facts: dict[str, Any] = _list_facts(
+        opened, document, needs_lock=bool(env.get(matrix_report.OUTPUT_VARIABLE))
+    )
+    matrix_report.set_outputs(env, facts)
     facts["created"] = document.created
     wheels = [{"name": file.name, "sha256": file.sha256, "size": file.size} for file in document.files]
     shown = {name: text or "unknown" for name, text in facts.items()}
@@ -360,9 +356,11 @@ def evidence_as_json(entry: StoredEvidence) -> dict[str, object]:
     help="Print every rule with the evidence that it rests on, what the channel would refuse, and the"
     " command that is next.",
 )
-@catalogue.OUTPUTS.but(
+@option(
+    "--outputs",
+    is_flag=True,
     help="Set `passed` as an output of the step of a workflow (GITHUB_OUTPUT): true or false. A set that"
-    " cannot go yet is no failure then."
+    " cannot go yet is no failure then.",
 )
 @catalogue.JSON
 def gate_command(  # noqa: PLR0917 - click passes them by name
@@ -384,12 +382,15 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels set gate s3://wheels --set 2.9.1-93bf --channel nightly --explain
     """
+    from rocm_wheels.ci import matrix_report
     from rocm_wheels.release import gate, next_step, verdict_text
     from rocm_wheels.release.policy import load_policy
 
+    env = boundary.read_environment()
+    if outputs and not env.get(variable := matrix_report.OUTPUT_VARIABLE):
+        raise errors.UsageError(f"--outputs: {variable} is not set", tip="this is no step of a workflow")
     rules = load_policy(policy)
     opened, document = open_set(store, set_id)
-    env = boundary.read_environment()
     judged, evidence = gate.judge_staged_set(
         opened, document, channel, policy=rules, now=current_time(), env=env
     )
@@ -408,11 +409,7 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
     summary = verdict_text.format_markdown(judged, evidence, step)
     boundary.append_step_summary(boundary.read_environment(), summary)
     if outputs:
-        from rocm_wheels.ci import matrix_report
-
-        matrix_report.set_outputs(
-            boundary.read_environment(), {"passed": "true" if judged.passed else "false"}
-        )
+        matrix_report.set_outputs(env, {"passed": "true" if judged.passed else "false"})
     elif not judged.passed:
         many = "1 rule does" if len(judged.failures) == 1 else f"{len(judged.failures)} rules do"
         raise errors.ReleaseError(f"{judged.set} cannot go to {channel}: {many} not pass", tip=step or None)

@@ -77,20 +77,17 @@ _selection_options = catalogue.takes(
     type=click.Choice(project_names.ROW_KINDS),
     help="Print rows for `fromJSON` in a workflow: a row a line (lock, checkout), a set of wheels, a Python"
     " (what families share, before there is a torch; companions: after), a build (cells; of them those that"
-    " go first, the others), a cell that is tested, or a shard of torch's own tests of such a cell.",
-)
-@catalogue.OUTPUTS.but(
-    help="Set outputs of the step (GITHUB_OUTPUT), for each of --rows its name and its name with _count."
+    " go first, the others), a cell that is tested, or a shard of torch's own tests of such a cell. In a"
+    " workflow each is an output of the step, too, and NAME_count how many.",
 )
 @command.option(
     "--explain", metavar="CELL", help="Why this cell is built or not: gfx94X-dcgpu/3.12/2.13/linux."
 )
 @catalogue.JSON
-def matrix_command(  # noqa: PLR0917 - click passes them by name
+def matrix_command(
     since: str | None,
     cheapest: bool,
     kinds: tuple[project_names.RowKind, ...],
-    outputs: bool,
     explain: str | None,
     as_json: bool,
     **selected: Any,
@@ -116,8 +113,6 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
         raise errors.UsageError("--rows excludes --json and --explain", tip="leave one of them out")
     if explain is not None and (since is not None or cheapest):
         raise errors.UsageError("--explain is about one cell", tip="leave --since and --cheapest out")
-    if outputs and not kinds:
-        raise errors.UsageError("--outputs sets rows as outputs", tip="name them: --rows lines")
     table, selection = ci.load_ci_table(), _make_selection(**selected)
     if explain is not None:
         document, lines = matrix_report.explain_cell(table, selection, explain)
@@ -136,8 +131,7 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
         cells = matrix.choose_cheapest(cells, table, tested=True)
     if kinds:
         texts = _print_rows(planned, cells, tuple(dict.fromkeys(kinds)))
-        if outputs:
-            matrix_report.set_outputs(boundary.read_environment(), texts)
+        matrix_report.set_outputs(boundary.read_environment(), texts)
         return
 
     warnings = matrix.list_warnings(cells, table)

@@ -70,11 +70,8 @@ Examples:
     "open_for",
     metavar="CHANNEL",
     help="The newest set of each torch and platform that was made for this channel (2.13.0+nightly…) in the"
-    " last three days, where the channel does not show it.",
-)
-@catalogue.OUTPUTS.but(
-    help="With --open: set `sets`, a matrix of set and family, and `sets_count` as outputs of the step of a"
-    " workflow (GITHUB_OUTPUT)."
+    " last three days, where the channel does not show it. In a workflow, `sets`, a matrix of set and family,"
+    " and `sets_count` are outputs of the step, too.",
 )
 @catalogue.POLICY
 @catalogue.JSON
@@ -83,7 +80,6 @@ def list_command(  # noqa: PLR0917 - click passes them by name
     channel: str | None,
     passed: str | None,
     open_for: str | None,
-    outputs: bool,
     policy: Path | None,
     as_json: bool,
 ) -> None:
@@ -92,8 +88,6 @@ def list_command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.release import gate, queries
     from rocm_wheels.stores.store import open_existing_store
 
-    if outputs and open_for is None:
-        raise errors.UsageError("--outputs goes with --open alone")
     context = click.get_current_context()
     if channel is passed is None and context.get_parameter_source("policy") is ParameterSource.COMMANDLINE:
         raise errors.UsageError("--policy has no effect here", tip="it goes with --channel and --passed")
@@ -103,22 +97,20 @@ def list_command(  # noqa: PLR0917 - click passes them by name
     opened = open_existing_store(store, env)
     query = queries.StoreQuery(opened, rules, evidence.current_time(), env)
     if open_for is not None:
-        _print_open(query, open_for, outputs=outputs, as_json=as_json)
+        _print_open(query, open_for, as_json=as_json)
     elif channel is not None:
         _print_channels(query, channel, gfx, as_json=as_json)
     else:
         _print_sets(query, gfx, as_json=as_json)
 
 
-def _print_open(query: queries.StoreQuery, channel: str, *, outputs: bool, as_json: bool) -> None:
+def _print_open(query: queries.StoreQuery, channel: str, *, as_json: bool) -> None:
+    from rocm_wheels.ci import matrix_report
     from rocm_wheels.release import queries
 
     rows = queries.list_open_sets(query, channel)
-    if outputs:
-        from rocm_wheels.ci import matrix_report
-
-        matrix = matrix_report.format_github_matrix([{"set": row.id, "family": row.family} for row in rows])
-        matrix_report.set_outputs(query.env, {"sets": matrix, "sets_count": str(len(rows))})
+    matrix = matrix_report.format_github_matrix([{"set": row.id, "family": row.family} for row in rows])
+    matrix_report.set_outputs(query.env, {"sets": matrix, "sets_count": str(len(rows))})
     documents = [queries.make_set_row(row) for row in rows]
     lines = [f"{row['id']}  {row['family']}  {row['os']}  {row['created']}" for row in documents]
     output.print_result({"open": documents}, lines, as_json=as_json)

@@ -19,7 +19,7 @@ _LAYOUT_NAMES = ("per-family", "multi-arch", "variants")
 _MOST_CELLS = 10
 
 
-@command.command("set stage", apart=[("--outputs", "--dry-run")])  # nothing is staged that they could name
+@command.command("set stage")
 @click.argument("store", metavar="STORE")
 @click.argument("wheels", nargs=-1, required=True, type=options.RegularFile(), metavar="WHEEL...")
 @catalogue.LOCK.but(
@@ -39,10 +39,6 @@ _MOST_CELLS = 10
     "  [default: --family, where it is multi-arch or variants, else per-family]",
 )
 @catalogue.takes(catalogue.DRY_RUN)
-@catalogue.OUTPUTS.but(
-    help="Set `set` and `index` as outputs of the step of a workflow (GITHUB_OUTPUT): the index as it is seen"
-    " from outside, if `refresh --public-url` said so."
-)
 @catalogue.JSON
 def stage_command(  # noqa: PLR0917 - click passes them by name
     store: str,
@@ -51,7 +47,6 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
     family: str,
     layout: wheel_set.SetLayout | None,
     dry_run: bool,
-    outputs: bool,
     as_json: bool,
 ) -> None:
     """Make a set of WHEELs in STORE, a folder or URL (s3://bucket/prefix).
@@ -112,9 +107,8 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
                 f"`set promote` to {', '.join(names)} will refuse this set as things are: {reason}"
             )
         _warn_of_private_folder(opened)
-        if outputs:
-            index = support.read_public(opened).address_of(opened, plan.index)
-            matrix_report.set_outputs(env, {"set": document.id, "index": index})
+        index = support.read_public(opened).address_of(opened, plan.index)
+        matrix_report.set_outputs(env, {"set": document.id, "index": index})
         step = next_step.CommandWords(store).format_line("set check", document.id)
         facts |= {"new": staged.new, "sent": staged.sent, "had": staged.already_there}
         facts |= {"bytes": staged.sent_bytes, "next": step}
