@@ -14,9 +14,9 @@ from machines import CPU, gpu, programs
 from machines import machine as machine_files
 from pythons import install_torch
 
-from rocm_wheels.cli import boundary
+from rocm_wheels.cli import boundary, output
 from rocm_wheels.cli.machine import configure_command
-from rocm_wheels.core import installation, shell
+from rocm_wheels.core import installation
 from rocm_wheels.gpus import variables
 from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmInstallation, find_generic_target
 from rocm_wheels.models import gfx
@@ -310,7 +310,7 @@ def test_lines_are_what_each_shell_reads() -> None:
     for name, expected in lines.items():
         values = {"A": "0,1", "B": "it's"}
         assert [
-            shell.format_variable(variable, value, name) for variable, value in values.items()
+            output.format_variable(variable, value, name) for variable, value in values.items()
         ] == expected
     assert detect_shell({"SHELL": "/usr/bin/fish"}, "linux") == "fish"
     assert (detect_shell({}, "linux"), detect_shell({}, "win32")) == ("sh", "powershell")

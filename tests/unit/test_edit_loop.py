@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.cli import boundary
-from rocm_wheels.core import errors, shell
+from rocm_wheels.cli import boundary, output
+from rocm_wheels.core import errors
 from rocm_wheels.pipeline import edit_loop
 
 IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "protocol.file.allow=always")
@@ -96,9 +96,9 @@ def test_inside_a_shell_of_ours_a_build_has_the_environment_outside() -> None:
 @pytest.mark.contract
 def test_printed_variables_are_what_they_were_whatever_is_in_them() -> None:
     value = "a'b\"c $(touch /x) `y` \\ ;\nend"
-    lines = [shell.format_variable("A", value, "sh"), shell.format_variable("HOME", None, "sh")]
+    lines = [output.format_variable("A", value, "sh"), output.format_variable("HOME", None, "sh")]
     script = "\n".join([*lines, 'printf %s "$A${HOME-none}"'])
     answer = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
     assert answer.stdout == f"{value}none"
-    assert shell.format_variable("A", "it's \\", "fish") == "set -gx A 'it\\'s \\\\'"
-    assert shell.format_variable("A", "it's", "powershell") == "$Env:A = 'it''s'"
+    assert output.format_variable("A", "it's \\", "fish") == "set -gx A 'it\\'s \\\\'"
+    assert output.format_variable("A", "it's", "powershell") == "$Env:A = 'it''s'"

@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from rocm_wheels.cli import boundary, build_options, catalogue, command
-from rocm_wheels.cli.output import print_result
+from rocm_wheels.cli.output import format_variable, print_result
 from rocm_wheels.core import errors, log, progress
 from rocm_wheels.models import project_names
 
@@ -178,7 +178,7 @@ def shell_command(
       eval "$(rocm-wheels shell pytorch --print sh)"
     """
     from rocm_wheels.core import installation, process
-    from rocm_wheels.core.shell import compare_environments, format_variable
+    from rocm_wheels.core.shell import compare_environments
     from rocm_wheels.pipeline import edit_loop
 
     words = (*words, *ctx.meta.get(_COMMAND_KEY, ()))

@@ -10,7 +10,7 @@ import click
 
 from rocm_wheels.cli import boundary, catalogue, command, output
 from rocm_wheels.core import errors, installation, log
-from rocm_wheels.core.shell import format_command, format_variable
+from rocm_wheels.core.shell import format_command
 
 if TYPE_CHECKING:
     from rocm_wheels.user import selftest, settings
@@ -116,7 +116,7 @@ def configure_command(reader: str | None, as_json: bool, python: Path | None, gf
     if reader:
         shell = settings.detect_shell(env, sys.platform) if reader == "auto" else reader
         for setting in advice.settings:
-            click.echo(format_variable(setting.name, setting.value, _SHELL_ALIASES.get(shell, shell)))
+            click.echo(output.format_variable(setting.name, setting.value, _SHELL_ALIASES.get(shell, shell)))
         return
     log.log_note(installation.adapt_commands(advice.torch))
     for setting in advice.settings:

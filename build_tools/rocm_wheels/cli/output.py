@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -94,3 +95,22 @@ def print_next(line: str, *, beside_json: bool) -> None:
         log.log_note(f"next: {line}")
     else:
         click.echo(f"next: {line}")
+
+
+def format_variable(name: str, value: str | None, shell: str) -> str:
+    """Return the line that sets a variable, or removes it (None).
+
+    ``shell`` is ``sh``, ``fish``, ``powershell``, ``cmd``, or ``github``: that is what a step appends to
+    ``$GITHUB_ENV``, where nothing can be removed.
+    """
+    if shell == "fish":
+        text = (value or "").replace("\\", "\\\\").replace("'", "\\'")
+        return f"set -e {name}" if value is None else f"set -gx {name} '{text}'"
+    if shell == "powershell":
+        text = (value or "").replace("'", "''")
+        return f"Remove-Item Env:{name}" if value is None else f"$Env:{name} = '{text}'"
+    if shell == "cmd":
+        return f'set "{name}={value or ""}"'
+    if shell == "github":
+        return f"{name}={value or ''}"
+    return f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"

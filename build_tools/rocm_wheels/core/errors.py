@@ -106,12 +106,8 @@ class InterruptedRunError(RocmWheelsError):
 
 def get_error_class(code: int) -> type[RocmWheelsError]:
     """Return the class of error that a process of ours ended with."""
-    error_classes = [
-        error_class for error_class in RocmWheelsError.__subclasses__() if error_class is not InternalError
-    ]
-    return next(
-        (error_class for error_class in error_classes if error_class.exit_code == code), InternalError
-    )
+    error_classes = RocmWheelsError.__subclasses__()
+    return next((kind for kind in error_classes if kind.exit_code == code), InternalError)
 
 
 _DISK_FULL_TIP = "free some space and run the same command again; what is finished is kept"

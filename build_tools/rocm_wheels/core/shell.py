@@ -133,25 +133,6 @@ def format_command(
     return hide_credentials(line)
 
 
-def format_variable(name: str, value: str | None, shell: str) -> str:
-    """Return the line that sets a variable, or removes it (None).
-
-    ``shell`` is ``sh``, ``fish``, ``powershell``, ``cmd``, or ``github``: that is what a step appends to
-    ``$GITHUB_ENV``, where nothing can be removed.
-    """
-    if shell == "fish":
-        text = (value or "").replace("\\", "\\\\").replace("'", "\\'")
-        return f"set -e {name}" if value is None else f"set -gx {name} '{text}'"
-    if shell == "powershell":
-        text = (value or "").replace("'", "''")
-        return f"Remove-Item Env:{name}" if value is None else f"$Env:{name} = '{text}'"
-    if shell == "cmd":
-        return f'set "{name}={value or ""}"'
-    if shell == "github":
-        return f"{name}={value or ''}"
-    return f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"
-
-
 def describe_failure(name: str, code: int, tail: Sequence[str]) -> str:
     """Say that a program failed, and what it said last; a negative ``code`` is a signal."""
     outcome = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
