@@ -187,12 +187,8 @@ def set_outputs(env: Mapping[str, str], values: Mapping[str, str]) -> None:
         raise errors.UsageError(
             f"{OUTPUT_VARIABLE} names {path}, which cannot be a file: a folder is there, or none above it"
         )
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write("".join(lines))
-    except OSError as failure:
-        errors.name_failed_file(failure, path)
-        raise
+    with errors.name_failed_file(path), path.open("a", encoding="utf-8") as file:
+        file.write("".join(lines))
 
 
 def format_github_matrix(rows: Sequence[MatrixRow]) -> str:

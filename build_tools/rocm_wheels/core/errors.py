@@ -7,8 +7,10 @@ with ``raise … from cause`` and the whole chain is printed as "X because Y".
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Literal
 
 
@@ -127,10 +129,15 @@ DISK_TIPS = {
 """What to do about a disk that is full or closed to us, by the number of the error."""
 
 
-def name_failed_file(failure: OSError, path: object) -> None:
-    """Have a failure of the disk name the path that it was about, where it does not: writes do not."""
-    if failure.filename is None and path is not None:
-        failure.filename = str(path)
+@contextmanager
+def name_failed_file(path: Path) -> Iterator[None]:
+    """Have failures of the disk name the file that they are about, where they do not: writes do not."""
+    try:
+        yield
+    except OSError as failure:
+        if failure.filename is None:
+            failure.filename = str(path)
+        raise
 
 
 def explain_error(error: BaseException) -> str:

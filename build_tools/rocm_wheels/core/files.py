@@ -27,15 +27,8 @@ from rocm_wheels.core import errors, log, process, tables
 
 _PIECE_SIZE = 1 << 20
 _MOST_BYTES_AT_ONCE = 1 << 30
-_NO_COPY_ERRNOS = {
-    errno.EPERM,
-    errno.ENOTSUP,
-    errno.EOPNOTSUPP,
-    errno.ENOSYS,
-    errno.EXDEV,
-    errno.EINVAL,
-    errno.EBADF,
-}
+# where copy_file_range is refused; ENOTSUP is the same on Linux, which alone has it
+_NO_COPY_ERRNOS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EBADF)
 
 
 def _claim(descriptor: int, *, waits: bool = False) -> bool:
@@ -211,18 +204,11 @@ def open_atomically(path: Path) -> Iterator[BinaryIO]:
 
     Written out of sight, fsynced, renamed; the folder is made when missing. After a failure all is as it was.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    hidden = HiddenFile(path)
-    try:
+    with errors.name_failed_file(path), open_hidden_file(path) as hidden:
         with os.fdopen(hidden.descriptor, "wb", closefd=False) as file:
             yield file
         hidden.finish()
         hidden.rename(path)
-    except OSError as failure:
-        errors.name_failed_file(failure, path)
-        raise
-    finally:
-        hidden.discard()
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -470,12 +456,9 @@ def lock_folder(
                 "that was killed: "
                 f"{', '.join(map(str, leftovers))}"
             )
-        try:
+        with errors.name_failed_file(owner):
             owner.unlink(missing_ok=True)  # of a killed run, perhaps of another user
             owner.write_text(f"process {os.getpid()} ({purpose})\n", encoding="utf-8")
-        except OSError as failure:
-            errors.name_failed_file(failure, owner)
-            raise
         with process.note_groups_in(folder / GROUPS_FILE):
             yield
     finally:

@@ -136,12 +136,8 @@ def _is_noted_group(leader: int, noted: str) -> bool:
 
 def _write_to_ledgers(line: str) -> None:
     for path in _ledgers.get():
-        try:
-            with path.open("a", encoding="ascii") as file:
-                file.write(line)
-        except OSError as failure:
-            errors.name_failed_file(failure, path)
-            raise
+        with errors.name_failed_file(path), path.open("a", encoding="ascii") as file:
+            file.write(line)
 
 
 _interrupted = threading.Event()
@@ -170,6 +166,7 @@ def wait_or_stop(seconds: float) -> None:
 
 TAIL_LINES = 15
 _LINE_ENDS = re.compile(rb"(\n|\r(?=[^\n]))")  # a last \r waits for the byte that says what it is
+_DISK_FULL = re.compile("no space left on device|out of diskspace|disk quota exceeded", re.IGNORECASE)
 _WINDOWS = sys.platform == "win32"
 _GRACE_SECONDS = 5.0
 
@@ -265,7 +262,7 @@ def _open_log(
     if path is None:
         yield lambda line: None
         return
-    try:
+    with errors.name_failed_file(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("a", 1, encoding="utf-8", errors="replace")
         try:
@@ -274,9 +271,6 @@ def _open_log(
         finally:
             with suppress(OSError):  # what a full disk did not take was told when it was written
                 file.close()
-    except OSError as failure:
-        errors.name_failed_file(failure, path)
-        raise
 
 
 def _split_lines(stream: IO[bytes], on_output: Callable[[], None]) -> Iterator[bytes]:
@@ -294,9 +288,12 @@ def _split_lines(stream: IO[bytes], on_output: Callable[[], None]) -> Iterator[b
 def _make_failure(
     error: type[errors.RocmWheelsError], name: str, code: int, printed: Sequence[str], tip: str | None
 ) -> errors.RocmWheelsError:
-    """Say how a program failed, with the end of what it printed; a full disk may be told anywhere in it."""
-    excerpt = shell.describe_failure(name, code, printed[-TAIL_LINES:])
-    return error(excerpt, tip=shell.choose_failure_tip(printed, tip))
+    """Say how a program failed, with the end of what it printed; a negative ``code`` is a signal."""
+    outcome = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
+    tail = [f"  | {line}" for line in printed[-TAIL_LINES:] if line.strip()]
+    if any(_DISK_FULL.search(line) for line in printed):  # whatever else it was doing
+        tip = "free some space, then run the same command again"
+    return error("\n".join([f"{name} {outcome}:" if tail else f"{name} {outcome}", *tail]), tip=tip)
 
 
 def capture_output(

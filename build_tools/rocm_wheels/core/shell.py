@@ -39,7 +39,6 @@ _SECRET_PART = re.compile(
 )
 # a word that sets a variable, at its end as CMake's -DNAME=value and --set-env project:NAME=value do
 _ASSIGNMENT = re.compile(r"(?P<name>(?<![A-Za-z0-9_-])(?:-D)?[A-Za-z_][A-Za-z0-9_]*)=(?P<value>[^\s;|&]+)")
-_DISK_FULL = re.compile("no space left on device|out of diskspace|disk quota exceeded", re.IGNORECASE)
 _SHORTEST_SECRET = 6  # a shorter value is a word that lines are full of
 
 
@@ -131,19 +130,6 @@ def format_command(
     if cwd is not None:
         line = f"cd {shlex.quote(os.fspath(cwd))} && {line}"
     return hide_credentials(line)
-
-
-def describe_failure(name: str, code: int, tail: Sequence[str]) -> str:
-    """Say that a program failed, and what it said last; a negative ``code`` is a signal."""
-    outcome = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
-    excerpt = "\n".join(f"  | {line}" for line in tail if line.strip())
-    return f"{name} {outcome}" + (f":\n{excerpt}" if excerpt else "")
-
-
-def choose_failure_tip(lines: Sequence[str], tip: str | None) -> str | None:
-    """Return what to do about a full disk, whatever else a program was doing; else ``tip``."""
-    disk_is_full = any(_DISK_FULL.search(line) for line in lines)
-    return "free some space, then run the same command again" if disk_is_full else tip
 
 
 def _hide_secret_parts(text: str) -> str:

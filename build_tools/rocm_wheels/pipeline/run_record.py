@@ -141,18 +141,14 @@ class RunRecord:
         day = now.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         value = _make_json_value({"time": day, "clock": round(clock, 6), "event": event, **fields})
         line = json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
-        try:
-            with self.path.open("ab+", buffering=0) as file:
-                file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
-                if file.read(1) not in (b"", b"\n"):  # torn, or another process is writing it now
-                    line = b"\n" + line
-                # what did not fit cannot follow: others may have written since
-                if os.write(file.fileno(), line) < len(line):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-                os.fsync(file)
-        except OSError as failure:
-            errors.name_failed_file(failure, self.path)
-            raise
+        with errors.name_failed_file(self.path), self.path.open("ab+", buffering=0) as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
+            if file.read(1) not in (b"", b"\n"):  # torn, or another process is writing it now
+                line = b"\n" + line
+            # what did not fit cannot follow: others may have written since
+            if os.write(file.fileno(), line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(file)
 
 
 def _make_json_value(value: object) -> object:

@@ -226,9 +226,9 @@ def _sync_folder(folder: Path) -> None:
 def _explain_os_errors(place: Path, action: str) -> Iterator[None]:
     """Have a failure of the disk say what was to be done, and what may help. Raises ReleaseError."""
     try:
-        yield
+        with errors.name_failed_file(place):
+            yield
     except OSError as failure:
-        errors.name_failed_file(failure, place)
         tips = {**errors.DISK_TIPS, errno.EXDEV: _OTHER_DISK_TIP}
         tip = tips.get(failure.errno or 0, store.RUN_AGAIN_TIP)
         raise errors.ReleaseError(f"cannot {action} {place}", tip=tip) from failure
