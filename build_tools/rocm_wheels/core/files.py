@@ -451,11 +451,8 @@ def lock_folder(
             raise error(message, tip=tip)
     try:
         if leftovers := process.end_leftover_groups(folder / GROUPS_FILE):
-            log.log_warning(
-                f"ended {tables.format_count(len(leftovers), 'process', 'processes')} of a run "
-                "that was killed: "
-                f"{', '.join(map(str, leftovers))}"
-            )
+            ended = tables.format_count(len(leftovers), "process", "processes")
+            log.log_warning(f"ended {ended} of a run that was killed: {', '.join(map(str, leftovers))}")
         with errors.name_failed_file(owner):
             owner.unlink(missing_ok=True)  # of a killed run, perhaps of another user
             owner.write_text(f"process {os.getpid()} ({purpose})\n", encoding="utf-8")

@@ -26,18 +26,17 @@ BeginFile = Callable[[str, int | None], Callable[[int, int | None], None]]
 
 
 class _Display:
-    """What is drawn below the log, on stderr: downloads, then lines."""
+    """Lines that are drawn below the log, on stderr."""
 
     def __init__(self) -> None:
-        self.downloads: dict[str, str] = {}
         self.lines: Sequence[str] = ()
         self.live: Live | None = None
         self.lock = threading.RLock()
 
-    def draw(self) -> None:
-        """Begin to draw where there is something; where nothing is left the terminal is as it was."""
-        is_wanted = bool(self.lines or self.downloads)
-        if is_wanted and self.live is None:
+    def draw(self, lines: Sequence[str]) -> None:
+        """Draw lines in place of those before; where nothing is left the terminal is as it was."""
+        self.lines = lines
+        if lines and self.live is None:
             from rich.console import Console
             from rich.live import Live
 
@@ -57,7 +56,7 @@ class _Display:
             # lines are not broken: commands are there to be pasted
             log.print_lines_by(lambda text: console.out(text, highlight=False))
             self.live.start(refresh=True)
-        elif self.live is not None and not is_wanted:
+        elif self.live is not None and not lines:
             self.live.stop()
             self.live = None
             log.print_lines_by(None)
@@ -66,21 +65,20 @@ class _Display:
         from rich.console import Group
         from rich.text import Text
 
-        shown = [*self.downloads.values(), *self.lines]
-        return Group(*(Text.from_ansi(line, no_wrap=True, overflow="ellipsis") for line in shown))
+        return Group(*(Text.from_ansi(line, no_wrap=True, overflow="ellipsis") for line in self.lines))
 
 
 _display = _Display()
 
 
-def can_draw() -> bool:
-    """Tell whether there is a terminal to draw on, and rich to draw with."""
-    return log.is_log_terminal() and _has_rich()
-
-
 @lru_cache(maxsize=1)
 def _has_rich() -> bool:
     return find_spec("rich") is not None
+
+
+def can_draw() -> bool:
+    """Tell whether there is a terminal to draw on, and rich to draw with."""
+    return log.is_log_terminal() and _has_rich()
 
 
 def show_live_line(text: str) -> None:
@@ -92,21 +90,19 @@ def show_live_lines(lines: Sequence[str]) -> None:
     """Draw lines below the log (terminal only), each cut at its width, in place of those before."""
     if can_draw():
         with _display.lock:
-            _display.lines = [
-                log.make_printable(shell.hide_credentials(log.add_line_prefix(line))) for line in lines
-            ]
-            _display.draw()
+            _display.draw(
+                [log.make_printable(shell.hide_credentials(log.add_line_prefix(line))) for line in lines]
+            )
 
 
 @contextmanager
 def show_downloads() -> Iterator[BeginFile]:
-    """Show the downloads of a block: how much of each is there, and how fast it comes."""
-    is_drawn = can_draw()
+    """Show downloads, of which threads may do several: how much of each is there, and how fast it comes."""
+    is_drawn, shown = can_draw(), dict[str, str]()
 
     def begin(name: str, size: int | None) -> Callable[[int, int | None], None]:
         start = last = time.monotonic()
         first = -1
-        short_name = log.make_printable("-".join(name.split("-")[:2]))
 
         def report(received: int, known_size: int | None) -> None:
             nonlocal last, first
@@ -121,9 +117,8 @@ def show_downloads() -> Iterator[BeginFile]:
             text = f"{tables.format_size(received)} of {tables.format_size(total)}{share}"
             text += f", {tables.format_size(speed)}/s"
             if is_drawn:
-                with _display.lock:
-                    _display.downloads[name] = f"{short_name}  {text}"
-                    _display.draw()
+                shown[name] = f"{'-'.join(name.split('-')[:2])}  {text}"
+                show_live_lines(list(shown.values()))
             else:
                 log.log_note(f"{name}: {text}")
 
@@ -132,6 +127,4 @@ def show_downloads() -> Iterator[BeginFile]:
     try:
         yield begin
     finally:
-        with _display.lock:
-            _display.downloads = {}
-            _display.draw()
+        show_live_lines([])
