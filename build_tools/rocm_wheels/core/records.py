@@ -12,18 +12,17 @@ from __future__ import annotations
 import json
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import is_dataclass
-from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import ErrorType
 
-from rocm_wheels.core import errors, files, tables, yaml_reader
+from rocm_wheels.core import errors, tables, yaml_reader
 
 FieldPath = tuple[str | int, ...]
 _KEY_MARK = "[key]"  # what pydantic calls the key of an entry, at the end of a place
@@ -174,7 +173,6 @@ class Record(BaseModel):
 
 
 RecordT = TypeVar("RecordT", bound=Record)
-ValueT = TypeVar("ValueT")
 
 
 def require_pattern(pattern: str, words: str) -> AfterValidator:
@@ -246,26 +244,6 @@ def read_json_file(path: Path, *, complaint: str, tip: str | None = None) -> Any
     except ValueError as cause:  # also what is not UTF-8
         problem = str(cause)
     raise errors.DataError(f"{path} {complaint}: it is not JSON ({problem})", tip=tip)
-
-
-def read_cached(path: Path, kind: type[ValueT]) -> ValueT | None:
-    """Return what a file of our own holds that can be made again, a dataclass as ``write_cached`` wrote it.
-
-    ``None`` where it is not there, torn, or of another form: one of an earlier version.
-    """
-    try:
-        value: ValueT = _make_adapter(kind).validate_python(json.loads(path.read_bytes()))
-    except (FileNotFoundError, ValueError, RecursionError):
-        return None
-    return value
-
-
-def write_cached(path: Path, value: object) -> None:
-    """Write a dataclass, whole or not at all. Raises OSError."""
-    files.write_json_file(path, _make_adapter(type(value)).dump_python(value, mode="json"))
-
-
-_make_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 def _refuse_constant(constant: str) -> NoReturn:

@@ -26,6 +26,7 @@ from rocm_wheels.compile.sdk_tree import SdkTree, inspect_sdk
 from rocm_wheels.core import errors, files, records, toml_reader
 from rocm_wheels.core.workspace import Workspace
 from rocm_wheels.models.project import Project, load_project
+from rocm_wheels.pipeline.outputs import read_cached, write_cached
 from rocm_wheels.pipeline.request import SdkRequest
 from rocm_wheels.sdk import build_environment, rocm_sdk
 
@@ -260,7 +261,7 @@ def inspect_environment(
     if request.current_env:  # somebody else's: nothing is written there
         return _ask_environment(environment, env)
     path, family = environment.prefix / "rocm-wheels-answers.json", build_environment.read_target_family(env)
-    said = records.read_cached(path, _Answers)
+    said = read_cached(path, _Answers)
     if said is not None:
         same = (said.family, said.packages) == (family, _list_rocm_packages(said.site_packages))
         if same and all(folder.is_dir() for folder in (said.sdk.root, said.sdk.cmake, said.sdk.bin)):
@@ -270,7 +271,7 @@ def inspect_environment(
     folder = workspace.root / rocm_sdk.SHARED_FOLDER
     ready = replace(ready, sdk=rocm_sdk.share_sdk(ready.sdk, content, folder, _digest_compiled_rocm))
     answers = _Answers(_list_rocm_packages(site), family, ready.sdk, ready.python_tag, site, ready.content)
-    records.write_cached(path, answers)
+    write_cached(path, answers)
     return ready
 
 
@@ -354,7 +355,7 @@ class _InstalledWheels:
 def _read_installed_wheels(ready: ReadyEnvironment) -> tuple[Path, _InstalledWheels]:
     """Return the note and what it says; a missing or torn one says nothing: what is there goes in again."""
     note = ready.environment.prefix / "rocm-wheels-installed.json"
-    return note, records.read_cached(note, _InstalledWheels) or _InstalledWheels()
+    return note, read_cached(note, _InstalledWheels) or _InstalledWheels()
 
 
 def _read_install_time(ready: ReadyEnvironment, distribution: str) -> int:
@@ -401,19 +402,19 @@ def install_built_wheel(
     noted, install_time = installed.wheels.pop(distribution, None), _read_install_time(ready, distribution)
     if install_time and noted == (content, install_time):
         return
-    records.write_cached(note, installed)  # half installed must not count as installed
+    write_cached(note, installed)  # half installed must not count as installed
     build_environment.install_wheel(ready.environment, wheel, env=env)
     if not (install_time := _read_install_time(ready, distribution)):
         raise errors.BuildError(
             f"{wheel.name} was installed, but {ready.site_packages} has no {distribution}"
         )
     installed.wheels[distribution] = (content, install_time)
-    records.write_cached(note, installed)
+    write_cached(note, installed)
 
 
 def uninstall_built_wheel(ready: ReadyEnvironment, *, distribution: str, env: Mapping[str, str]) -> None:
     """Take a wheel out of the environment again: nothing must be built against one that failed."""
     note, installed = _read_installed_wheels(ready)
     installed.wheels.pop(distribution, None)
-    records.write_cached(note, installed)
+    write_cached(note, installed)
     build_environment.uninstall_distribution(ready.environment, distribution, env=env)

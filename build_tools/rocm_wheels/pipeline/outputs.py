@@ -13,15 +13,19 @@ before it begins.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from rocm_wheels.core import errors, log, records
+from pydantic import TypeAdapter
+
+from rocm_wheels.core import errors, log
 from rocm_wheels.core.files import copy_atomically, hash_file, lock_folder, write_json_file
 from rocm_wheels.core.workspace import Workspace
 
+ValueT = TypeVar("ValueT")
 NO_EARLIER_RESULT = "no earlier result"
 INPUTS_CHANGED = "inputs changed:"
 
@@ -82,15 +86,35 @@ class StepStamp:
         return replace(self, outputs=tuple(renewed)), None
 
 
+def read_cached(path: Path, kind: type[ValueT]) -> ValueT | None:
+    """Return what a file of our own holds that can be made again, a dataclass as ``write_cached`` wrote it.
+
+    ``None`` where it is not there, torn, or of another form: one of an earlier version.
+    """
+    try:
+        value: ValueT = _make_adapter(kind).validate_python(json.loads(path.read_bytes()))
+    except (FileNotFoundError, ValueError, RecursionError):
+        return None
+    return value
+
+
+def write_cached(path: Path, value: object) -> None:
+    """Write a dataclass, whole or not at all. Raises OSError."""
+    write_json_file(path, _make_adapter(type(value)).dump_python(value, mode="json"))
+
+
+_make_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+
+
 def read_stamp(folder: Path, step: str) -> StepStamp | None:
     """Read a step's stamp; a missing or torn one, or one of another form, counts as none: the step runs."""
-    stamp = records.read_cached(folder / f"{step}.json", StepStamp)
+    stamp = read_cached(folder / f"{step}.json", StepStamp)
     return stamp if stamp is not None and stamp.step == step else None
 
 
 def write_stamp(folder: Path, stamp: StepStamp) -> None:
     """Record a success, whole or not at all."""
-    records.write_cached(folder / f"{stamp.step}.json", stamp)
+    write_cached(folder / f"{stamp.step}.json", stamp)
 
 
 def describe_changes(stamp: StepStamp, inputs: Mapping[str, str]) -> tuple[str, ...]:

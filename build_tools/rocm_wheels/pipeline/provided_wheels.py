@@ -21,12 +21,13 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels import __version__
-from rocm_wheels.core import errors, process, records, tables
+from rocm_wheels.core import errors, process, tables
 from rocm_wheels.core.files import hash_file
 from rocm_wheels.core.workspace import Workspace
 from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.models.project_names import Platform, get_option_name, list_shared_projects
 from rocm_wheels.pipeline import build_environment
+from rocm_wheels.pipeline.outputs import read_cached, write_cached
 from rocm_wheels.pipeline.request import WheelsRequest
 
 if TYPE_CHECKING:
@@ -188,11 +189,11 @@ def remember_provided(
     """Return what was found under a key before, else what ``read_wheel`` finds; faults are not remembered."""
     text = json.dumps([_PROVIDED_FORMAT, __version__, *map(str, key)])
     path = workspace.root / "provided" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
-    if (remembered := records.read_cached(path, ProvidedWheel)) is not None:
+    if (remembered := read_cached(path, ProvidedWheel)) is not None:
         return remembered
     provided = read_wheel()
     if not provided.faults:
-        records.write_cached(path, provided)
+        write_cached(path, provided)
     return provided
 
 
