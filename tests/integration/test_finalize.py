@@ -271,15 +271,13 @@ def test_what_is_refused_leaves_all_as_it_was(
     assert files_in(tmp_path) == before
 
 
-def test_wheels_come_from_a_bucket_and_what_a_killed_run_left_is_looked_at(
+def test_wheels_come_from_a_bucket(
     wheels: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in environment(moto()).items():
         monkeypatch.setenv(name, value)
     store, output = open_store(f"s3://{a_bucket()}/w", dict(os.environ)), tmp_path / "final"
     old = staged(store, wheels)
-    (output / f".{old.id}").mkdir(parents=True)
-    (output / f".{old.id}" / wheels[1].name).write_bytes(b"half")
     run("wheel", "finalize", "--store", store.url, "--set", old.id, *USUAL, "--output-dir", output)
     run("wheel", "finalize", *wheels, *USUAL, "--output-dir", tmp_path / "clean")
     assert {name: text for name, text in files_in(output).items() if name != "sources.lock.json"} == files_in(

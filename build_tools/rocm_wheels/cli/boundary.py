@@ -263,20 +263,14 @@ def _invoke_command(command: click.Command, argv: list[str] | None) -> int:
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as leave:
         return leave.exit_code
-    except click.Abort:
-        return _report_interruption()
-    except KeyboardInterrupt:
+    except (click.Abort, KeyboardInterrupt):
         return _report_interruption()
     except click.ClickException as click_error:
         progress.show_live_line("")
         click_error.show(file=cast("TextIO", PrintableOutput(sys.stderr)))
         return click_error.exit_code
-    except errors.RocmWheelsError as error:
-        progress.show_live_line("")
-        log.log_error(installation.adapt_commands(errors.explain_error(error)))
-        return error.exit_code
-    except (OSError, ModuleNotFoundError, RuntimeError) as failure:
-        error_shown = _convert_failure(failure)
+    except (errors.RocmWheelsError, OSError, ModuleNotFoundError, RuntimeError) as failure:
+        error_shown = failure if isinstance(failure, errors.RocmWheelsError) else _convert_failure(failure)
         if error_shown is None:
             raise
         progress.show_live_line("")

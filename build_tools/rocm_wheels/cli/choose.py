@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -46,14 +46,11 @@ ONE_INDEX = ("--index", "--channel")
 def choose_command(  # noqa: PLR0917 - click passes them by name
     requirements: tuple[str, ...],
     index: str | None,
-    gfx: tuple[str, ...],
-    rocm: str | None,
-    python: str | None,
-    platform: str | None,
     channel: str | None,
     released_by: tuple[Path, ...],
     allow_cpu: bool,
     as_json: bool,
+    **machine: Any,
 ) -> None:
     """Choose a wheel of an index for each REQUIREMENT, and say why that one.
 
@@ -83,7 +80,7 @@ def choose_command(  # noqa: PLR0917 - click passes them by name
     env, reader = boundary.read_environment(), IndexReader()
     if (signed := require_released_by(released_by, env)) is not None:
         reader.page_check = signed.check_page
-    host = make_host(env, StatedMachine(gfx, rocm, python, platform))
+    host = make_host(env, StatedMachine(**machine))
     choices = choose_proven_wheels(
         requirements, index, host, reader, channel=channel or "stable", allow_cpu=allow_cpu
     )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-import shutil
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,13 +11,12 @@ import click
 
 from rocm_wheels.cli import boundary, catalogue, options, output
 from rocm_wheels.cli.command import command, option
-from rocm_wheels.core import errors, files, log, shell
+from rocm_wheels.core import errors, files, shell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rocm_wheels.release import wheel_set
-    from rocm_wheels.release.store_paths import FamilyPaths
     from rocm_wheels.stores.store import Store
 
 _PUT_BACK_TIP = "a set never changes: put the file back from a copy of the store, or stage the wheels again"
@@ -75,18 +73,16 @@ def finalize_command(  # noqa: PLR0917 - click passes them by name
         document, texts = None, dict[Path, str]()
         if store and set_id:
             from rocm_wheels.release import wheel_set
-            from rocm_wheels.release.store_paths import FamilyPaths
             from rocm_wheels.sources.lock import format_lock
             from rocm_wheels.stores.store import open_existing_store
 
             opened = open_existing_store(store, boundary.read_environment())
             document = wheel_set.find_set(opened, set_id)
-            paths = FamilyPaths(document.family)
             for entry in document.locks:
                 prefix = f"{entry.digest[:12]}." if len(document.locks) > 1 else ""
                 lock = wheel_set.read_set_lock(opened, document, entry)
                 texts[output_dir / f"{prefix}sources.lock.json"] = format_lock(lock)
-            wheels = stack.enter_context(_fetch_set(opened, paths, document, output_dir))
+            wheels = stack.enter_context(_open_wheels(opened, document))
         candidates = finalize.read_candidates(wheels)
         planned = finalize.plan_final_wheels(
             candidates, finalize.FinalVersions.parse(candidates, to, keep, rocm)
@@ -121,53 +117,30 @@ def finalize_command(  # noqa: PLR0917 - click passes them by name
 
 
 @contextmanager
-def _fetch_set(
-    store: Store, paths: FamilyPaths, document: wheel_set.SetDocument, output_dir: Path
-) -> Iterator[tuple[Path, ...]]:
-    """Give the wheels of a set, with their statements, in a hidden folder that goes when the block ends well.
+def _open_wheels(store: Store, document: wheel_set.SetDocument) -> Iterator[tuple[Path, ...]]:
+    """Give the wheels of a set, with their statements, as they lie in its store, or in a copy of it.
 
-    After a failure what was downloaded stays for the next run, which looks at it again. Raises ReleaseError
-    for bytes that are not those of the set.
+    Raises ReleaseError for bytes that are not those of the set.
     """
-    from rocm_wheels.package import finalize
-    from rocm_wheels.release import set_statements
+    from rocm_wheels.release import set_copy, set_statements
+    from rocm_wheels.release.store_paths import FamilyPaths
     from rocm_wheels.wheels import statement
 
-    folder, stays = output_dir / f".{document.id}", False
-    missing = [file for file in document.files if not (folder / file.name).exists()]
-    finalize.require_room(folder, 0 if store.folder else sum(file.size for file in missing))
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
+    paths = FamilyPaths(document.family)
+    with set_copy.open_copy(store, document) as root:
+        wheels = []
         for file in document.files:
-            path, wheel = paths.pool_file(file.sha256, file.name), folder / file.name
-            if not wheel.exists() or files.hash_file(wheel) != file.sha256:
-                wheel.unlink(missing_ok=True)
-                if store.folder is None:
-                    store.fetch(path, wheel)
-                    log.log_note(f"fetched {file.name}")
-                elif (store.folder / path).is_file():
-                    files.link_or_copy(store.folder / path, wheel)
-                if not wheel.exists() or files.hash_file(wheel) != file.sha256:
-                    wheel.unlink(missing_ok=True)
-                    raise errors.ReleaseError(
-                        f"{store.url_of(path)} is not what was staged", tip=_PUT_BACK_TIP
-                    )
+            path = paths.pool_file(file.sha256, file.name)
+            if not (root / path).is_file() or files.hash_file(root / path) != file.sha256:
+                raise errors.ReleaseError(f"{store.url_of(path)} is not what was staged", tip=_PUT_BACK_TIP)
             try:
                 origin = set_statements.read_stored_origin(store, paths, file)
             except errors.DataError as fault:
                 raise errors.ReleaseError(str(fault), tip=_PUT_BACK_TIP) from fault
-            if origin is not None:
-                statement.write_statement(wheel, origin.statement, origin.signature)
-        yield tuple(folder / file.name for file in document.files)
-    except BaseException:
-        if stays := store.folder is None:
-            log.log_note(f"what was fetched stays in {folder} for the next run")
-        raise
-    finally:
-        if not stays:
-            shutil.rmtree(folder)
-            with suppress(OSError):  # something came
-                output_dir.rmdir()
+            if origin is not None and root != store.folder:
+                statement.write_statement(root / path, origin.statement, origin.signature)
+            wheels.append(root / path)
+        yield tuple(wheels)
 
 
 def _describe_stage(store: str, document: wheel_set.SetDocument, locks: Sequence[Path], folder: Path) -> str:

@@ -213,7 +213,7 @@ def write_final_wheels(wheels: Sequence[FinalWheel], folder: Path) -> list[Path]
     A wheel that has a statement beside it gets one that names this step. DataError where other bytes have the
     name of one; ReleaseError, and nothing is written, where there is no room.
     """
-    require_room(folder, sum(wheel.old.path.stat().st_size for wheel in wheels))
+    _require_room(folder, sum(wheel.old.path.stat().st_size for wheel in wheels))
     targets = [folder / wheel.name for wheel in wheels]
     rewrite.require_distinct_targets(zip([wheel.old.path for wheel in wheels], targets, strict=True))
     try:
@@ -242,7 +242,7 @@ def write_final_wheels(wheels: Sequence[FinalWheel], folder: Path) -> list[Path]
     return targets
 
 
-def require_room(folder: Path, size: int) -> None:
+def _require_room(folder: Path, size: int) -> None:
     """Raise ReleaseError where a disk has no room for so many bytes; the folder need not be there yet."""
     place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if size > (free := files.measure_free_space(place)):
