@@ -424,7 +424,7 @@ def _print_refreshed(
             }
         )
     lines += [f"{head}{path} written" for path in changed]
-    lines += store.list_damage_lines(report) if report is not None else ()
+    lines += store.list_finding_lines(report.errors) if report is not None else ()
     found = store.convert_findings(report.errors) if report is not None else None
     run.print({"channels": channels, "documents": changed, "damage": found}, lines)
     boundary.append_step_summary(boundary.read_environment(), tables.fence_markdown("\n".join(lines)))

@@ -13,10 +13,8 @@ from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
     from rocm_wheels.release import stage, wheel_set
-    from rocm_wheels.stores.store import Store
 
 _LAYOUT_NAMES = ("per-family", "multi-arch", "variants")
-_MOST_CELLS = 10
 
 
 @command.command("set stage")
@@ -66,6 +64,7 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.release import next_step, stage, support
     from rocm_wheels.release.store_paths import FamilyPaths
     from rocm_wheels.sources import lock
+    from rocm_wheels.stores.folder import find_private_mode
     from rocm_wheels.stores.store import open_store, require_conditional_writes, size_of_content
 
     env = boundary.read_environment()
@@ -93,8 +92,7 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
         unsent = stage.find_missing_files(opened, plan)
         size, had = sum(map(size_of_content, unsent.values())), len(plan.list_files()) - len(unsent)
         facts |= {"dry_run": True, "to_send": len(unsent), "had": had, "bytes": size}
-        sent = f"{tables.format_count(len(unsent), 'file')} to send ({tables.format_size(size)})"
-        lines = [f"would stage {document.id}: {sent}"]
+        done, sent, last = "would be staged", f"{tables.format_count(len(unsent), 'file')} to send", []
     else:
         require_conditional_writes(opened)
         staged = stage.stage_set(opened, plan, now=read_source_date(env))
@@ -106,45 +104,33 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
             log.log_warning(
                 f"`set promote` to {', '.join(names)} will refuse this set as things are: {reason}"
             )
-        _warn_of_private_folder(opened)
+        if opened.folder is not None and (mode := find_private_mode(opened.folder)):
+            log.log_warning(
+                f"{opened.folder} is for its owner alone (mode {mode}): a web server of another user cannot"
+                f" read it\ntip: chmod -R go+rX {opened.folder}; what is made in it later follows"
+            )
         index = support.read_public(opened).address_of(opened, plan.index)
         matrix_report.set_outputs(env, {"set": document.id, "index": index})
         step = next_step.CommandWords(store).format_line("set check", document.id)
         facts |= {"new": staged.new, "sent": staged.sent, "had": staged.already_there}
         facts |= {"bytes": staged.sent_bytes, "next": step}
-        sent = f"{tables.format_count(staged.sent, 'file')} sent ({tables.format_size(staged.sent_bytes)})"
-        counts = f"{tables.format_count(len(document.files), 'wheel')}, {sent}"
-        done = "staged" if staged.new else "already staged"
-        lines = [
-            f"{document.id} {done} in {document.family}: {counts}, {staged.already_there} already there",
-            f"index: {opened.url_of(plan.index)}",
-            f"next: {step}",
-        ]
+        size, had, sent = staged.sent_bytes, staged.already_there, tables.format_count(staged.sent, "file")
+        done, sent = "staged" if staged.new else "already staged", f"{sent} sent"
+        last = [f"index: {opened.url_of(plan.index)}", f"next: {step}"]
     if not as_json:
         _warn_of_missing(plan)
-    output.print_result(facts, lines, as_json=as_json)
-
-
-def _warn_of_private_folder(store: Store) -> None:
-    """Warn of a store that no web server can read which is another user."""
-    from rocm_wheels.stores.folder import find_private_mode
-
-    if store.folder is not None and (mode := find_private_mode(store.folder)):
-        log.log_warning(
-            f"{store.folder} is for its owner alone (mode {mode}): a web server of another user cannot read"
-            f" it\ntip: chmod -R go+rX {store.folder}; what is made in it later follows"
-        )
+    counts = f"{tables.format_count(len(document.files), 'wheel')}, {sent} ({tables.format_size(size)})"
+    line = f"{document.id} {done} in {document.family}: {counts}, {had} already there"
+    output.print_result(facts, [line, *last], as_json=as_json)
 
 
 def _warn_of_missing(plan: stage.StagePlan) -> None:
+    from rocm_wheels.release import verdict, verdict_text
+
     document = plan.document
-    if missing := document.missing:
-        cells = "; ".join(map(str, missing[:_MOST_CELLS]))
-        more = f"; and {len(missing) - _MOST_CELLS} more" if len(missing) > _MOST_CELLS else ""
-        log.log_warning(
-            f"missing {len(missing)} of "
-            f"{tables.format_count(len(document.planned), 'planned cell')}: {cells}{more}"
-        )
+    if cells := tuple(map(str, document.missing)):
+        missing = verdict.reason("missing-cells", cells=cells, planned=len(document.planned))
+        log.log_warning(verdict_text.describe_reason(missing))  # as the gate will say
     if unknown := plan.list_unlocked():
         which = "this lock" if len(document.locks) == 1 else "the only one that fits them"
         log.log_warning(

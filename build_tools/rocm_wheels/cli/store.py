@@ -67,7 +67,15 @@ def fsck_command(store: str, hash_wheels: bool, is_repair: bool, as_json: bool) 
         "findings": convert_findings(report.findings),
         "repaired": convert_findings(repaired),
     }
-    print_result(document, _format_report(report, repaired, hash_wheels=hash_wheels), as_json=as_json)
+    counts = (
+        tables.format_count(report.sets, "set"),
+        tables.format_count(report.files, "file"),
+        tables.format_size(report.size),
+    )
+    read = f"{tables.format_size(report.hashed)} of wheels read" if hash_wheels else "no wheel read (--hash)"
+    result = tables.format_count(len(report.errors), "damage", "damages") if report.errors else "no damage"
+    lines = [*list_finding_lines(repaired, "repaired"), *list_finding_lines(report.findings)]
+    print_result(document, [*lines, f"{result}; {', '.join(counts)}; {read}"], as_json=as_json)
     if report.errors:
         if log.is_log_on_github():  # shown beside the job
             for finding in report.errors[:_MOST_ANNOTATIONS]:
@@ -85,43 +93,20 @@ def make_damage_error(report: fsck.StoreReport, store: str) -> errors.ReleaseErr
     return errors.ReleaseError(f"{store} is damaged in {count}", tip=tip)
 
 
-def list_damage_lines(report: fsck.StoreReport) -> Iterator[str]:
-    """Yield a line for each damage, as far as they are not too many."""
-    for finding in report.errors[:_MOST_ROWS]:
-        yield f"damage: {finding.check}: {_describe(finding)}"
-    if len(report.errors) > _MOST_ROWS:
-        yield f"… and {len(report.errors) - _MOST_ROWS} more: --json lists all"
+def list_finding_lines(findings: Sequence[fsck.StoreFinding], word: str = "") -> list[str]:
+    """Return a line a finding, as far as they are not too many; ``word``: what it is, in place of damage."""
+    lines = []
+    for finding in findings[:_MOST_ROWS]:
+        path = _DIGEST_FOLDER.sub("/", finding.path)  # people need not see by what a folder is called
+        kind = word or ("damage" if finding.is_error else "note")
+        lines.append(f"{kind}: {finding.check}: {path}: {finding.message}")
+    if len(findings) > _MOST_ROWS:
+        lines.append(f"… and {len(findings) - _MOST_ROWS} more: --json lists all")
+    return lines
 
 
 def _show_progress(done: int, total: int) -> None:
     progress.show_live_line(f"hashing wheels: {tables.format_size(done)} of {tables.format_size(total)} …")
-
-
-def _format_report(
-    report: fsck.StoreReport, repaired: Sequence[fsck.StoreFinding], *, hash_wheels: bool
-) -> Iterator[str]:
-    rows = [(finding.check, "repaired", _describe(finding)) for finding in repaired]
-    rows += [
-        (finding.check, "damage" if finding.is_error else "note", _describe(finding))
-        for finding in report.findings
-    ]
-    if rows:
-        yield tables.format_table(("check", "is", "what"), rows[:_MOST_ROWS], width=tables.get_output_width())
-    if len(rows) > _MOST_ROWS:
-        yield f"… and {len(rows) - _MOST_ROWS} more: --json lists all"
-    counts = (
-        tables.format_count(report.sets, "set"),
-        tables.format_count(report.files, "file"),
-        tables.format_size(report.size),
-    )
-    read = f"{tables.format_size(report.hashed)} of wheels read" if hash_wheels else "no wheel read (--hash)"
-    result = tables.format_count(len(report.errors), "damage", "damages") if report.errors else "no damage"
-    yield f"{result}; {', '.join(counts)}; {read}"
-
-
-def _describe(finding: fsck.StoreFinding) -> str:
-    """Return where and what, for people: the folder that is called by a digest is left out."""
-    return f"{_DIGEST_FOLDER.sub('/', finding.path)}: {finding.message}"
 
 
 def convert_findings(findings: Sequence[fsck.StoreFinding]) -> list[dict[str, object]]:
