@@ -298,10 +298,8 @@ def find_test_sources(
     folder: Path | None = options["pytorch_dir"]
     lock: Path | None = options["lock"]
     if lock is None and folder is None:
-        lock, checkout = (
-            torch_sources.find_torch_lock(target),
-            project_names.get_recipes_folder() / "pytorch",
-        )
+        lock = torch_sources.find_torch_lock(target)
+        checkout = project_names.get_recipes_folder() / "pytorch"
         folder = checkout if lock is None and (checkout / "version.txt").is_file() else None
         if lock is None and folder is None:
             raise errors.UsageError(
@@ -323,28 +321,18 @@ def _check_out_tests(lock: Path, folder: Path, env: Mapping[str, str]) -> None:
     from dataclasses import replace
 
     from rocm_wheels.models import project
-    from rocm_wheels.sources import network
-    from rocm_wheels.sources.checkout import CheckoutRequest, checkout_project
-    from rocm_wheels.sources.lock import check_checkout, open_lock, read_locked_patches, read_locked_pin
+    from rocm_wheels.sources import checkout
+    from rocm_wheels.sources import lock as locks
 
-    file = open_lock(lock, checkout_options.detect_platform())
-    recipe, pin = project.load_project(checkout_options.TORCH), read_locked_pin(file, checkout_options.TORCH)
-    patches = read_locked_patches(file, checkout_options.TORCH, checkout_options.find_patch_folder({}))
-    if patches is not None:  # what is changed in submodules changes no test
-        patches = replace(patches, patches=tuple(patches.get_series("base").get("", ())))
-    request = CheckoutRequest(
-        recipe,
-        folder.absolute(),
-        pin,
-        depth=1,
-        submodules=False,
-        hipify=False,
-        local_origin=network.parse_origin(pin.origin, Path.cwd())[1],
-        patches=patches if patches is not None and patches.patches else None,
-        transport=checkout_options.make_transport({}, jobs=1),
-    )
-    done = checkout_project(request, env=env, python=Path(sys.executable))
-    check_checkout(file, request, done, env=env)
+    file = locks.open_lock(lock, checkout_options.detect_platform())
+    recipe = project.load_project(checkout_options.TORCH)
+    options = {"depth": 1, "submodules": False, "hipify": False, "commit_hipify": True}
+    request = checkout_options.make_locked_request(recipe, file, folder.absolute(), options)
+    if request.patches is not None:  # what is changed in submodules changes no test
+        base = tuple(request.patches.get_series("base").get("", ()))
+        request = replace(request, patches=replace(request.patches, patches=base) if base else None)
+    done = checkout.checkout_project(request, env=env, python=Path(sys.executable))
+    locks.check_checkout(file, request, done, env=env)
 
 
 _TORCH_TESTS_HELP = """Run torch's own tests on each kind of GPU here, or without one on the CPU.
