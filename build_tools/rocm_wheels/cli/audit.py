@@ -258,6 +258,8 @@ def audit_wheels(request: AuditRequest) -> AuditResult:
 
     What is downloaded is removed in the end.
     """
+    from rocm_wheels.audit import audited_set
+
     planned = planned_wheels.read_planned_wheels(request.plan) if request.plan is not None else None
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-audit-") as folder:
         listed = _collect_set(request.place, Path(folder, "set")) if request.place is not None else None
@@ -265,7 +267,11 @@ def audit_wheels(request: AuditRequest) -> AuditResult:
             listed = replace(listed, planned=planned)
         older = None
         if request.against is not None:
-            older = _collect_older(request.against, Path(folder, "older"))
+            wheel = Path(request.against)
+            if wheel.suffix == ".whl" and wheel.is_file():
+                older = audited_set.SetFiles(request.against, "folder", (wheel,))
+            else:
+                older = _collect_set(request.against, Path(folder, "older"))
         return _audit_files(request, listed, older)
 
 
@@ -365,16 +371,6 @@ def _list_planned_wheels(document: wheel_set.SetDocument) -> tuple[audited_set.P
         for (project, python), names in targets.items()
     ]
     return tuple(planned) or None
-
-
-def _collect_older(place: str, folder: Path) -> audited_set.SetFiles:
-    """Return the files of a set to compare with, or one wheel alone."""
-    from rocm_wheels.audit import audited_set
-
-    path = Path(place)
-    if path.suffix == ".whl" and path.is_file():
-        return audited_set.SetFiles(place, "folder", (path,))
-    return _collect_set(place, folder)
 
 
 def _match_older(wheels: Sequence[Path], older: audited_set.SetFiles) -> dict[Path, Path]:

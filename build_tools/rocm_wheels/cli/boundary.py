@@ -264,7 +264,10 @@ def _invoke_command(command: click.Command, argv: list[str] | None) -> int:
     except click.exceptions.Exit as leave:
         return leave.exit_code
     except (click.Abort, KeyboardInterrupt):
-        return _report_interruption()
+        progress.show_live_line("")
+        if _RECORD_VARIABLE not in os.environ:
+            log.log_error("interrupted\ntip: run the same command again; it continues where it stopped")
+        return INTERRUPTED
     except click.ClickException as click_error:
         progress.show_live_line("")
         click_error.show(file=cast("TextIO", PrintableOutput(sys.stderr)))
@@ -339,13 +342,6 @@ def _catch_signals() -> dict[int, Any]:
 
 def _raise_interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
-
-
-def _report_interruption() -> int:
-    progress.show_live_line("")
-    if _RECORD_VARIABLE not in os.environ:
-        log.log_error("interrupted\ntip: run the same command again; it continues where it stopped")
-    return INTERRUPTED
 
 
 def convert_disk_error(failure: OSError) -> errors.RocmWheelsError | None:

@@ -89,12 +89,15 @@ def submit(
     as_json: bool,
 ) -> None:
     """Sign evidence and write it down beside its set; say what was done."""
+    from rocm_wheels.release import wheel_set
     from rocm_wheels.release.evidence import evidence
     from rocm_wheels.release.evidence import store as evidence_store
 
     entries = _prepare(store, document, entries, sign_with)
     rows = [(entry, evidence_store.add_evidence(store, document, entry)) for entry in entries]
-    _warn_of_other_targets(document, entries)
+    set_targets = wheel_set.list_set_targets(document)
+    for gfx in sorted({entry.gfx for entry in entries if entry.gfx} - set(set_targets)):  # mistyped, perhaps
+        log_warning(f"{document.id} is for {', '.join(set_targets)}: no rule asks for results on {gfx}")
     listing = [{"id": entry.id, "new": new, **json.loads(entry.to_json())} for entry, new in rows]
     lines = []
     for entry, new in rows:
@@ -233,9 +236,12 @@ def show_set(store: str, set_id: str, evidence: str, policy: Path | None, as_jso
     """
     from rocm_wheels.ci import matrix_report
     from rocm_wheels.models import tested_machine
+    from rocm_wheels.release.evidence.store import read_evidence
+    from rocm_wheels.release.policy import load_policy
 
     opened, document = open_set(store, set_id)
-    entries = _read_evidence(opened, document, policy)
+    env = boundary.read_environment()
+    entries = read_evidence(opened, document, signers=load_policy(policy).signers, env=env)
     if evidence:
         entry = _find_evidence(store, document, entries, evidence)
         shown = evidence_as_json(entry)
@@ -246,7 +252,6 @@ def show_set(store: str, set_id: str, evidence: str, policy: Path | None, as_jso
         told = {**shown, "hashes": hashes, "machine": machine_lines}
         print_result(shown, format_facts(told), as_json=as_json)
         return
-    env = boundary.read_environment()
     facts: dict[str, Any] = _list_facts(
         opened, document, needs_lock=bool(env.get(matrix_report.OUTPUT_VARIABLE))
     )
@@ -296,25 +301,6 @@ def _find_evidence(
         tip = f"`rocm-wheels set show {store} --set {document.id}` lists them"
         raise errors.UsageError(f"{document.id}: {found} {part} in the id", tip=tip)
     return matches[0]
-
-
-def _warn_of_other_targets(document: wheel_set.SetDocument, entries: Sequence[Evidence]) -> None:
-    """Say which results are of a GPU that the set is not for: ``--gfx`` may have been mistyped."""
-    from rocm_wheels.release import wheel_set
-
-    set_targets = wheel_set.list_set_targets(document)
-    for gfx in sorted({entry.gfx for entry in entries if entry.gfx} - set(set_targets)):
-        log_warning(f"{document.id} is for {', '.join(set_targets)}: no rule asks for results on {gfx}")
-
-
-def _read_evidence(
-    store: Store, document: wheel_set.SetDocument, policy: Path | None
-) -> list[StoredEvidence]:
-    from rocm_wheels.release.evidence.store import read_evidence
-    from rocm_wheels.release.policy import load_policy
-
-    signers, env = load_policy(policy).signers, boundary.read_environment()
-    return read_evidence(store, document, signers=signers, env=env)
 
 
 def make_submission(document: wheel_set.SetDocument) -> EvidenceSubmission:

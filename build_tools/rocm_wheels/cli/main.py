@@ -199,12 +199,6 @@ test_group = command.Group(
 )
 
 
-def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        click.echo(f"rocm-wheels, version {__version__}")
-        ctx.exit()
-
-
 @click.group(
     cls=command.Group,
     lazy={name: row for rows in SECTIONS.values() for name, row in rows.items()},
@@ -212,14 +206,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
     aliases=ALIASES,
     epilog="`rocm-wheels help --all` lists all commands.",
 )
-@command.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_version,
-    help="Show the version.",
-)
+@click.version_option(__version__, prog_name="rocm-wheels", cls=command.Option, help="Show the version.")
 @command.option(
     "--config",
     metavar="FILE",

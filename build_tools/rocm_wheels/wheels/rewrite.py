@@ -142,8 +142,9 @@ class ArchiveWriter:
         """End what is still copied ahead."""
         self._copier.stopped = True
         self._join_copy_ahead()
-        if isinstance(error, OSError):
-            errors.name_failed_file(error, self._name)
+        with errors.name_failed_file(self._name):
+            if isinstance(error, OSError):
+                raise error
 
     def copy_ahead(self, end: int) -> None:
         """Copy the source up to ``end`` meanwhile: the file will most likely begin with that."""
