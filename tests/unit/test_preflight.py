@@ -26,7 +26,6 @@ from rocm_wheels.pipeline.step import Plan, make_steps
 GIB, MIB = 1 << 30, 1 << 20
 TORCH = estimates.Estimate(7200, 16 * GIB, 64 * GIB, "stated", 4 * GIB, GIB)
 NOTHING = estimates.Estimate(1, 0, 0, "stated")
-SMALL = machine.MachineResources(2, 3 * GIB, 2 * GIB, ("3.0 GiB of memory by /sys/fs/cgroup/a",))
 PATH = os.environ["PATH"]
 
 
@@ -89,46 +88,41 @@ def closed(place: Place, name: str) -> Facts:
     return facts
 
 
-def no_git(place: Place) -> Facts:
-    for name in ("cc", "c++"):
-        program(place.folder / "bin", name, "exit 0")
+def only_programs(place: Place, **scripts: str) -> Facts:
+    """A PATH with some programs alone."""
+    for name, script in scripts.items():
+        program(place.folder / "bin", name.replace("xx", "++"), script)
     return replace(place.facts(), env={"PATH": str(place.folder / "bin"), "TMPDIR": str(place.folder)})
+
+
+def no_git(place: Place) -> Facts:
+    return only_programs(place, cc="exit 0", cxx="exit 0")
 
 
 def broken_compiler(place: Place) -> Facts:
-    for name in ("git", "cc"):
-        program(place.folder / "bin", name, "exit 0")
-    program(place.folder / "bin", "g++", "echo 'cannot execute cc1plus' >&2; exit 1")
-    return replace(place.facts(), env={"PATH": str(place.folder / "bin"), "TMPDIR": str(place.folder)})
+    return only_programs(place, git="exit 0", cc="exit 0", gxx="echo 'cannot execute cc1plus' >&2; exit 1")
 
 
-def given_compiler(place: Place) -> Facts:
-    return place.facts(set_env={"pytorch": {"CXX": "/no/such/compiler"}})
+def with_python(place: Place, **changed: Any) -> Facts:
+    facts = place.facts()
+    return replace(facts, python=replace(facts.python, **changed))
 
 
 def bad_python(place: Place) -> Facts:
     program(place.folder / "other", "python3", "exit 3")
-    facts = place.facts()
-    return replace(facts, python=replace(facts.python, python=place.folder / "other" / "python3"))
+    return with_python(place, python=place.folder / "other" / "python3")
 
 
-def old_torch(place: Place) -> Facts:
-    facts = place.facts()
-    return replace(facts, python=replace(facts.python, version="3.7.1"))
+def with_disk(free: int) -> Callable[[Place], Facts]:
+    def change(place: Place) -> Facts:
+        place.disk(free)
+        return place.facts()
+
+    return change
 
 
-def full(place: Place) -> Facts:
-    place.disk(MIB)
-    return place.facts()
-
-
-def small_disk(place: Place) -> Facts:
-    place.disk(17 * GIB)
-    return place.facts()
-
-
-def on_machine(resources: machine.MachineResources) -> Callable[[Place], Facts]:
-    return lambda place: replace(place.facts(), machine=resources)
+def on_machine(*resources: Any) -> Callable[[Place], Facts]:
+    return lambda place: replace(place.facts(), machine=machine.MachineResources(*resources))
 
 
 def with_variable(name: str, value: str) -> Callable[[Place], Facts]:
@@ -153,18 +147,15 @@ def offline(place: Place) -> Facts:
     )
 
 
+def with_rocm(facts: Facts, *missing: object) -> Facts:
+    prefix = SimpleNamespace(find_missing=lambda *_: [*missing])
+    sdk: Any = SimpleNamespace(version="7.2.4", root=facts.request.output, prefix=prefix)
+    return replace(facts, installed_rocm=sdk)
+
+
 def no_rccl(place: Place) -> Facts:
     part = SimpleNamespace(required=True, explain=lambda *_: ("ROCm 7.2.4 has no RCCL", "install it"))
-    prefix = SimpleNamespace(find_missing=lambda *_: [part])
-    sdk: Any = SimpleNamespace(version="7.2.4", root=place.folder, prefix=prefix)
-    return replace(place.facts(), installed_rocm=sdk)
-
-
-def other_rocm(place: Place) -> Facts:
-    sdk: Any = SimpleNamespace(
-        version="7.2.4", root=place.folder, prefix=SimpleNamespace(find_missing=lambda *_: [])
-    )
-    return replace(with_variable("HIP_PATH", "/opt/other")(place), installed_rocm=sdk)
+    return with_rocm(place.facts(), part)
 
 
 def no_submodule(place: Place) -> Facts:
@@ -184,44 +175,31 @@ def foreign_wheel(place: Place) -> Facts:
 FIRING: list[tuple[str, str, str, Callable[[Place], Facts]]] = [
     ("programs", "error", "there is no git on the PATH", no_git),
     ("programs", "error", "g++ does not work: C++ compiler failed", broken_compiler),
-    ("programs", "error", "there is no C++ compiler on the PATH", given_compiler),
+    ("programs", "error", "there is no C++ compiler on the PATH",
+     lambda place: place.facts(set_env={"pytorch": {"CXX": "/no/such/compiler"}})),
     ("python-headers", "warning", "other/python3", bad_python),
     ("access", "error", "the output folder", lambda place: closed(place, "dist")),
     ("access", "error", "the source tree of pytorch", lambda place: closed(place, "tree")),
-    (
-        "access",
-        "error",
-        "temporary files go to /gone, which is not a folder",
-        with_variable("TMPDIR", "/gone"),
-    ),
-    ("disk", "error", "the disk is full (1.0 MiB free)", full),
-    (
-        "disk",
-        "warning",
-        "17.0 GiB free, and this run may add 18.0 GiB (build-pytorch-cp312 18.0 GiB)",
-        small_disk,
-    ),
-    ("memory", "warning", "may take 4.0 GiB, and there are 3.0 GiB of memory (3.0 GiB of", on_machine(SMALL)),
-    (
-        "memory",
-        "warning",
-        "and 2.0 GiB of memory are free",
-        on_machine(machine.MachineResources(2, 9 * GIB, 2 * GIB)),
-    ),
+    ("access", "error", "temporary files go to /gone, which is not a folder",
+     with_variable("TMPDIR", "/gone")),
+    ("disk", "error", "the disk is full (1.0 MiB free)", with_disk(MIB)),
+    ("disk", "warning", "17.0 GiB free, and this run may add 18.0 GiB (build-pytorch-cp312 18.0 GiB)",
+     with_disk(17 * GIB)),
+    ("memory", "warning", "may take 4.0 GiB, and there are 3.0 GiB of memory (3.0 GiB of",
+     on_machine(2, 3 * GIB, 2 * GIB, ("3.0 GiB of memory by /sys/fs/cgroup/a",))),
+    ("memory", "warning", "and 2.0 GiB of memory are free", on_machine(2, 9 * GIB, 2 * GIB)),
     ("memory", "warning", "16 at a time 64.0 GiB, and 60.0 GiB are free", with_variable("MAX_JOBS", "16")),
     ("installed-rocm", "error", "ROCm 7.2.4 has no RCCL", no_rccl),
-    ("installed-rocm", "warning", "HIP_PATH=/opt/other leads to another ROCm", other_rocm),
-    (
-        "sdk-targets",
-        "warning",
-        "serves gfx942: its libraries have no kernels for gfx1100",
-        lambda place: place.facts(served=["gfx942:xnack+"], unlisted_targets=True),
-    ),
+    ("installed-rocm", "warning", "HIP_PATH=/opt/other leads to another ROCm",
+     lambda place: with_rocm(with_variable("HIP_PATH", "/opt/other")(place))),
+    ("sdk-targets", "warning", "serves gfx942: its libraries have no kernels for gfx1100",
+     lambda place: place.facts(served=["gfx942:xnack+"], unlisted_targets=True)),
     ("downloads", "error", "UV_OFFLINE is set, but the build of triton downloads", offline),
-    ("released-pythons", "warning", "of torch was released for Python", old_torch),
+    ("released-pythons", "warning", "of torch was released for Python",
+     lambda place: with_python(place, version="3.7.1")),
     ("submodules", "error", "lacks 1 submodule: third_party/fmt", no_submodule),
     ("foreign-wheels", "error", "torch-2.8-cp312-cp312-linux_x86_64.whl is in the output", foreign_wheel),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("row", FIRING, ids=[f"{row[0]}-{number}" for number, row in enumerate(FIRING)])
@@ -237,7 +215,7 @@ def test_a_check_fires_alone(place: Place, row: tuple[str, str, str, Callable[[P
     "change",
     [
         Place.facts,
-        on_machine(machine.MachineResources(2, 4 * GIB, 4 * GIB)),
+        on_machine(2, 4 * GIB, 4 * GIB),
         with_variable("MAX_JOBS", "15"),
         with_variable("CC", "env cc"),
         lambda place: place.facts(targets="gfx942:xnack-"),

@@ -53,51 +53,29 @@ def of(document: wheel_set.SetDocument, kind: str = "smoke", outcome: str = "pas
     return said(kind, outcome, document=document, **more)
 
 
+SMOKES = [("smoke", "pass", {"gfx": gfx}) for gfx in TARGETS]
+BOTH = ["gfx1030: tested", "gfx1031: tested"]
+
+
 @pytest.mark.parametrize(
     ("results", "state", "lines", "passed"),
     [
         ([], "untested", ["gfx1030: untested", "gfx1031: untested", "smoke on gfx1031: ann answers"], []),
-        (
-            [("smoke", "pass", {"gfx": "gfx1030", "hours": 999})],
-            "partly tested",
-            ["gfx1030: tested (smoke tests with Python 3.11, 3.12, 2026-10-1", "gfx1031: untested"],
-            ["gfx1030"],
-        ),
-        (
-            [("smoke", "pass", {"gfx": g}) for g in TARGETS],
-            "tested",
-            ["gfx1030: tested", "gfx1031: tested"],
-            list(TARGETS),
-        ),
-        (
-            [("smoke", "pass", {"gfx": g, "signer": ""}) for g in TARGETS],
-            "reported, unsigned",
-            ["gfx1030: reported, unsigned (smoke tests with", "gfx1031: reported, unsigned"],
-            list(TARGETS),  # the channel takes reports
-        ),
-        (
-            [
-                *(("smoke", "pass", {"gfx": g, "hours": 9}) for g in TARGETS),
-                ("tests", "fail", {"gfx": "gfx1030"}),
-            ],
-            "tests failed",
-            ["gfx1030: tests failed", "gfx1031: tested"],
-            ["gfx1031"],
-        ),
-        (
-            [("smoke", "pass", {"gfx": g}) for g in TARGETS] + [("audit", "fail", {})],
-            "checks failed",
-            ["gfx1030: tested", "gfx1031: tested", "audit: failed"],
-            [],  # what is not whole is in no view
-        ),
-        (
-            [("smoke", "pass", {"gfx": g}) for g in TARGETS] + [("resolver", "fail", {})],
-            "checks failed",
-            ["gfx1030: tested", "gfx1031: tested", "resolver: failed"],
-            list(TARGETS),
-        ),
+        ([("smoke", "pass", {"gfx": "gfx1030", "hours": 999})], "partly tested",
+         ["gfx1030: tested (smoke tests with Python 3.11, 3.12, 2026-10-1", "gfx1031: untested"],
+         ["gfx1030"]),
+        (SMOKES, "tested", BOTH, list(TARGETS)),
+        ([("smoke", "pass", {"gfx": gfx, "signer": ""}) for gfx in TARGETS], "reported, unsigned",
+         ["gfx1030: reported, unsigned (smoke tests with", "gfx1031: reported, unsigned"],
+         list(TARGETS)),  # the channel takes reports
+        ([("smoke", "pass", {"gfx": gfx, "hours": 9}) for gfx in TARGETS]
+         + [("tests", "fail", {"gfx": "gfx1030"})], "tests failed",
+         ["gfx1030: tests failed", "gfx1031: tested"], ["gfx1031"]),
+        # what is not whole is in no view
+        ([*SMOKES, ("audit", "fail", {})], "checks failed", [*BOTH, "audit: failed"], []),
+        ([*SMOKES, ("resolver", "fail", {})], "checks failed", [*BOTH, "resolver: failed"], list(TARGETS)),
     ],
-)
+)  # fmt: skip
 def test_what_is_told_of_a_set(
     results: list[tuple[str, str, dict[str, Any]]], state: str, lines: list[str], passed: list[str]
 ) -> None:
@@ -149,9 +127,8 @@ def test_waivers_are_told_while_they_last_and_ties_for_good() -> None:
     loose = ("not pinned: a requires b",)
     known = told(SETS[0], notes=loose)
     assert known.told[-1:] == loose
-    assert known.told[-2].startswith(
-        "smoke on gfx1031: ann answers for it until 2026-11-30: no card; without"
-    )
+    waived = "smoke on gfx1031: ann answers for it until 2026-11-30: no card; without"
+    assert known.told[-2].startswith(waived)
     ended = told(SETS[0], text=RULES.replace("2026-11-30", "2026-11-20"), notes=loose)
     assert "smoke on gfx1031: the waiver of ann ended on 2026-11-20" in ended.told
     assert ended.told[-1:] == loose
@@ -164,10 +141,8 @@ def test_a_damaged_document_is_made_again(tmp_path: Path, capsys: pytest.Capture
     for content in (b"{}", b"[]", b"\xff", b'{"schema": 1}'):
         tag = store.create(PATHS.support_document, content)
         assert support.read_document(store, PATHS.support_document) == (SupportDocument(), tag)
-        damaged = content != b"{}"
-        assert (
-            "is damaged, or of an earlier version, and is made again" in capsys.readouterr().err
-        ) == damaged
+        said = "is damaged, or of an earlier version, and is made again" in capsys.readouterr().err
+        assert said == (content != b"{}")
         store.remove(PATHS.support_document)
 
 
@@ -241,17 +216,10 @@ def test_support_json_says_where_and_how() -> None:
             (one,) = said[name]
             if name != "releases":  # here all is of one platform
                 (its,) = one["sets"]
-                assert its == {
-                    "os": "linux",
-                    "set": A,
-                    "version": "2.9.1+rocm7.1.0",
-                    "install": one["install"],
-                }
-            assert (
-                urljoin(f"{public.public_url}{base}", one["index"])
-                == one["url"]
-                == f"{public.public_url}{FAMILY}/{path}"
-            )
+                version = "2.9.1+rocm7.1.0"
+                assert its == {"os": "linux", "set": A, "version": version, "install": one["install"]}
+            assert one["url"] == f"{public.public_url}{FAMILY}/{path}"
+            assert urljoin(f"{public.public_url}{base}", one["index"]) == one["url"]
             assert one["install"] == {
                 "uv": f"uv pip install --index {one['url']} --index https://rocm.example.org/simple/ "
                 "torch==2.9.1+rocm7.1.0",
@@ -262,40 +230,25 @@ def test_support_json_says_where_and_how() -> None:
                 "https://rocm.example.org/simple/ torch==2.9.1+rocm7.1.0",
             }
         (release,) = said["releases"]
-        assert (release["set"], release["state"], release["os"], release["rocm"]) == (
-            A,
-            "tested",
-            "linux",
-            None,
-        )
+        told = (release["set"], release["state"], release["os"], release["rocm"])
+        assert told == (A, "tested", "linux", None)
         assert [(one["pythons"], one["platforms"], one["gfx"]) for one in release["wheels"]] == [
             ([python], ["linux_x86_64"], list(TARGETS)) for python in ("3.11", "3.12")
         ]
-        assert release["targets"][0] == {
-            "gfx": "gfx1030",
-            "state": "tested",
-            "by": ["smoke tests"],
-            "pythons": ["3.11", "3.12"],
-            "when": "2026-11-21",
-        }
+        its = {"gfx": "gfx1030", "state": "tested", "by": ["smoke tests"], "when": "2026-11-21"}
+        assert release["targets"][0] == {**its, "pythons": ["3.11", "3.12"]}
     with pytest.raises(ValidationError):
         SupportDocument.model_validate_json(own.to_json().replace(b'"releases"', b'"release"'))
     nowhere = documents(SupportDocument())[0].releases[0]
-    assert (nowhere.url, nowhere.install.uv) == (
-        None,
-        "uv pip install --index {index} torch==2.9.1+rocm7.1.0",
-    )
+    assert nowhere.url is None
+    assert nowhere.install.uv == "uv pip install --index {index} torch==2.9.1+rocm7.1.0"
 
 
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("wheels.example.org", "is no URL of a folder"),
-        ("s3://bucket/x", "is no URL of a folder"),
-        ("https://", "is no URL of a folder"),
-        ("https://[::1", "is no URL of a folder"),
-        ("https://h/a b", "is no URL of a folder"),
-        ("https://h/{index}", "is no URL of a folder"),
+        *((url, "is no URL of a folder") for url in ("wheels.example.org", "s3://bucket/x", "https://")),
+        *((f"https://{url}", "is no URL of a folder") for url in ("[::1", "h/a b", "h/{index}")),
         ("https://ann:secret@h/", "https://h… has more than a place in it"),
         ("https://h/?token=x", "has more than a place in it"),
     ],
