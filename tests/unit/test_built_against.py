@@ -30,19 +30,15 @@ TORCH = provided_wheels.ProvidedWheel(
     rocm="7.1.0",
     libraries={"torch/lib/libtorch_hip.so": ("gfx942:sramecc+:xnack-", "gfx1100")},
 )
-TRITON = provided_wheels.ProvidedWheel(
-    "triton", "/site-packages", "3.5.0+git1234.rocm7.1.0", "content of triton"
-)
+TRITON = provided_wheels.ProvidedWheel("triton", "/site-packages", "3.5.0+git1234.rocm7.1.0", "its content")
 ALONE = ("apex", "pytorch_audio", "pytorch_vision")
 
 
 # -- reading a wheel that was given -------------------------------------------------------------------------
 
 
-def read(
-    draft: Draft, folder: Path, tag: str = "cp311", project: str = "pytorch"
-) -> provided_wheels.ProvidedWheel:
-    return provided_wheels.read_given_wheel(load_project(project), draft.write(folder), "linux", tag)
+def read(draft: Draft, folder: Path) -> provided_wheels.ProvidedWheel:
+    return provided_wheels.read_given_wheel(load_project("pytorch"), draft.write(folder), "linux", "cp311")
 
 
 def test_a_good_wheel_says_what_it_is_without_being_installed(tmp_path: Path) -> None:
@@ -71,37 +67,24 @@ def elsewhere(draft: Draft) -> None:
     del draft.members["torch/_rocm_init.py"]
 
 
-def other_init(draft: Draft) -> None:
-    draft.requires[1] = "rocm[libraries]==7.0.0"
-
-
-def host_only(draft: Draft) -> None:
-    draft.members["torch/lib/libtorch_hip.so"] = library()
-
-
+NO_ROCM = "does not require rocm[libraries]"
+NO_INIT = "the module that starts the ROCm packages is missing"
+LIBRARY = "torch/lib/libtorch_hip.so"
 WRONG: list[tuple[str, Callable[[Draft], object], list[str]]] = [
     ("another Python", tagged("cp312-cp312-linux_x86_64"), ["does not fit the interpreter cp311"]),
     ("a free-threaded one", tagged("cp311-cp311t-linux_x86_64"), ["does not fit the interpreter cp311"]),
     ("Windows", tagged("cp311-cp311-win_amd64"), ["is for win_amd64, not for linux"]),
-    (
-        "a CPU build",
-        cpu,
-        [
-            "does not require rocm[libraries]==<version>",
-            "torch/_rocm_init.py: the module that starts the ROCm packages is missing",
-            "torch/version.py: a CPU-only build",
-            "no library matches torch/lib/libtorch_hip.so",
-        ],
-    ),
-    ("pytorch.org's", elsewhere, ["does not require rocm[libraries]", "the module that starts the ROCm"]),
-    ("two versions of ROCm", other_init, ["checks for ROCm 7.1.0, but was built with 7.0.0"]),
-    ("no device code", host_only, ["a host-only library: holds no device code at all"]),
+    ("a CPU build", cpu, [f"{NO_ROCM}==<version>", f"torch/_rocm_init.py: {NO_INIT}",
+                          "torch/version.py: a CPU-only build", f"no library matches {LIBRARY}"]),
+    ("pytorch.org's", elsewhere, [NO_ROCM, NO_INIT]),
+    ("two versions of ROCm", lambda draft: draft.requires.__setitem__(1, "rocm[libraries]==7.0.0"),
+     ["checks for ROCm 7.1.0, but was built with 7.0.0"]),
+    ("no device code", lambda draft: draft.members.update({LIBRARY: library()}),
+     ["a host-only library: holds no device code at all"]),
     ("Requires-Python", lambda d: setattr(d, "python", ">=3.12"), ["Requires-Python >=3.12 shuts out 3.11"]),
-    (
-        "changed since it was packed",
-        lambda d: d.record.update({"torch/__init__.py": "torch/__init__.py,sha256=AAAA,25"}),
-        ["torch/__init__.py"],
-    ),
+    ("changed since it was packed",
+     lambda d: d.record.update({"torch/__init__.py": "torch/__init__.py,sha256=AAAA,25"}),
+     ["torch/__init__.py"]),
 ]  # fmt: skip
 
 
@@ -160,23 +143,19 @@ def test_the_rocm_that_a_wheel_is_of(requires: list[str], pin: str | None) -> No
 
 
 def test_one_wheel_a_python() -> None:
-    old, new = (
-        Path("/a/torch-2.9-cp311-cp311-linux_x86_64.whl"),
-        Path("/a/torch-2.9-cp312-cp312-linux_x86_64.whl"),
-    )
+    old, new = (Path(f"/a/torch-2.9-{tag}-{tag}-linux_x86_64.whl") for tag in ("cp311", "cp312"))
     stable = Path("/a/triton-3.5-cp310-abi3-linux_x86_64.whl")
-    assert provided_wheels.select_given_wheel("pytorch", [old, new], "cp312") == new
-    assert provided_wheels.select_given_wheel("pytorch", [old], "cp312") == old, (
-        "that it does not fit is told with all else"
-    )
-    assert provided_wheels.select_given_wheel("triton", [stable], "cp313") == stable
+    select = provided_wheels.select_given_wheel
+    assert select("pytorch", [old, new], "cp312") == new
+    assert select("pytorch", [old], "cp312") == old, "that it does not fit is told with all else"
+    assert select("triton", [stable], "cp313") == stable
     provided_wheels.refuse_unused_wheels({"pytorch": [old, new], "triton": [stable]}, ["cp311", "cp312"])
     for wheels, tag, said in [
         ([old, new], "cp313t", "none of those given is for cp313t"),
         ([new, Path("/b") / new.name], "cp312", f"{new}, /b/{new.name} are all for cp312"),
     ]:
         with pytest.raises(errors.UsageError, match=f"--pytorch-wheel: {said}"):
-            provided_wheels.select_given_wheel("pytorch", wheels, tag)
+            select("pytorch", wheels, tag)
     with pytest.raises(errors.UsageError, match=f"--pytorch-wheel: {old} is for none of cp312, cp313"):
         provided_wheels.refuse_unused_wheels({"pytorch": [old, new]}, ["cp312", "cp313"])
 
@@ -195,10 +174,8 @@ def test_one_wheel_a_python() -> None:
         ({"targets": ("gfx942", "gfx1201")}, ["torch/lib/libtorch_hip.so lacks gfx1201: it holds gfx"]),
         ({"targets": ("gfx942:xnack+",)}, ["lacks gfx942:xnack+"]),
         ({"lock": "another"}, ["it does not hold the lock of this run: it was"]),
-        (
-            {"rocm": "7.2.0", "targets": ("gfx906",), "lock": "another"},
-            ["ROCm 7.2.0", "lacks gfx906", "the lock"],
-        ),
+        ({"rocm": "7.2.0", "targets": ("gfx906",), "lock": "another"},
+         ["ROCm 7.2.0", "lacks gfx906", "the lock"]),
     ],
 )  # fmt: skip
 def test_every_reason_why_nothing_can_be_built_against_a_torch(
@@ -273,9 +250,8 @@ def test_under_a_lock_what_is_there_must_be_of_it(tmp_path: Path) -> None:
         (replace(TORCH, lock="another"), {}, False),
     ]:
         facts = replace(run_of(tmp_path, "pytorch_vision", provided=(torch,), done=done), locked=locked)
-        found = provided_wheel_checks.find_project_misfits(
-            load_project("pytorch_vision"), torch, facts, ("gfx942",)
-        )
+        vision = load_project("pytorch_vision")
+        found = provided_wheel_checks.find_project_misfits(vision, torch, facts, ("gfx942",))
         assert (found == []) == fits
         assert fits or "it does not hold the lock of this run" in found[0]
 
@@ -305,19 +281,13 @@ def test_a_wheel_that_nobody_needs_is_refused(
         (None, False, "triton is not built"),
         (TRITON, True, ""),
         (replace(TRITON, version="3.5.0", wheel=Path("/w/triton.whl")), True, ""),
-        (
-            replace(TRITON, version="3.5.0"),
-            False,
-            "triton is not built, and the installed 3.5.0 is none of this build (+rocm7.1.0)",
-        ),
+        (replace(TRITON, version="3.5.0"), False,
+         "triton is not built, and the installed 3.5.0 is none of this build (+rocm7.1.0)"),
         (replace(TRITON, version="3.5.0+rocm17.1.0"), False, "is none of this build"),
-        (
-            replace(TRITON, faults=("cut",)),
-            False,
-            "triton is not built, and the installed one is faulty: cut",
-        ),
+        (replace(TRITON, faults=("cut",)), False,
+         "triton is not built, and the installed one is faulty: cut"),
     ],
-)
+)  # fmt: skip
 def test_torch_requires_the_triton_that_is_there(
     tmp_path: Path, triton: provided_wheels.ProvidedWheel | None, on: bool, why_not: str
 ) -> None:
