@@ -24,13 +24,10 @@ PODMAN = container.Engine("podman", "podman", rootless=True)
 DIGEST = "sha256:" + "5" * 64
 IMAGE = f"ghcr.io/a/b@{DIGEST}"
 HERE = Path("/home/ada/work")
-IMAGES = {
-    "open": ci.PinnedImage(about="", image="ghcr.io/a/b", digest="unresolved", source="x", kind="documented"),
-    "known": ci.PinnedImage(about="", image="ghcr.io/a/b", digest=DIGEST, source="x", kind="documented"),
-}
-BOX = container.Container(
-    ("make", "-j"), HERE, Path("/home/ada/cache"), None, container.ChosenImage(IMAGE), root=Path("/nowhere")
-)
+OPEN = ci.PinnedImage(about="", image="ghcr.io/a/b", digest="unresolved", source="x", kind="documented")
+IMAGES = {"open": OPEN, "known": OPEN.model_copy(update={"digest": DIGEST})}
+CHOSEN = container.ChosenImage(IMAGE)
+BOX = container.Container(("make", "-j"), HERE, HERE.parent / "cache", None, CHOSEN, root=Path("/nowhere"))
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="containers are started from Linux")
 
@@ -136,9 +133,8 @@ def test_what_is_not_known_is_not_run(text: str) -> None:
 
 def test_our_dockerfiles_start_from_what_the_table_says() -> None:
     made = {name: one for name, one in ci.load_container_table().images.items() if one.dockerfile}
-    assert {path.name for path in (CLONE / "dockerfiles").glob("*.Dockerfile")} == {
-        one.dockerfile for one in made.values()
-    }
+    there = {path.name for path in (CLONE / "dockerfiles").glob("*.Dockerfile")}
+    assert there == {one.dockerfile for one in made.values()}
     for name, one in made.items():
         path = container.choose_image(name, made, CLONE).dockerfile
         assert path is not None
@@ -174,13 +170,11 @@ def test_a_tag_stands_for_all_that_an_image_is_made_of(tmp_path: Path) -> None:
 
 
 def test_a_table_takes_no_digest_that_is_none(tmp_path: Path) -> None:
-    table = tmp_path / "containers.yaml"
     row = "{about: a, image: b, digest: sha256:12, source: x, kind: documented}"
-    table.write_text(
-        f"sources: {{x: {{url: 'https://x', retrieved: 2026-01-01}}}}\njobs: a\nimages:\n  a: {row}\n"
-    )
+    text = f"sources: {{x: {{url: 'https://x', retrieved: 2026-01-01}}}}\njobs: a\nimages:\n  a: {row}\n"
+    (tmp_path / "containers.yaml").write_text(text)
     with refused(errors.DataError):
-        records.load_record(table, ci.ContainerTable)
+        records.load_record(tmp_path / "containers.yaml", ci.ContainerTable)
 
 
 def test_jobs_run_in_the_image_that_was_asked_for_or_the_manylinux_one() -> None:
@@ -198,11 +192,7 @@ def test_jobs_run_in_the_image_that_was_asked_for_or_the_manylinux_one() -> None
 @pytest.mark.parametrize(
     ("text", "platform"),
     [
-        ("build", "linux"),
-        ("ubuntu:24.04", "linux"),
-        (DIGEST, "linux"),
-        (f"localhost/x@{DIGEST}", "linux"),
-        ("no name", "linux"),
+        *((text, "linux") for text in ("build", "ubuntu:24.04", DIGEST, f"localhost/x@{DIGEST}", "no name")),
         ("therock-build", "windows"),
     ],
 )
@@ -220,22 +210,11 @@ def test_mounts_are_at_the_same_paths_and_said_once(tmp_path: Path) -> None:
     own.mkdir(parents=True)
     (own / "commondir").write_text("../..\n")
     (tree / ".git").write_text(f"gitdir: {own}\n")
-    line = words(
-        env={"PIP_CERT": str(certificate)},
-        here=tree,
-        cache=cache,
-        clone=clone,
-        mounts=(f"{clone}/work", f"{tmp_path}/clone/work/../work:/data:ro"),
-    )
+    mounts = (f"{clone}/work", f"{tmp_path}/clone/work/../work:/data:ro")
+    line = words(env={"PIP_CERT": str(certificate)}, here=tree, cache=cache, clone=clone, mounts=mounts)
+    same = [f"{path}:{path}" for path in (clone, tree, cache, tmp_path / "main/.git")]
     assert sorted(values(line, "--volume")) == sorted(
-        [
-            f"{clone}:{clone}",
-            f"{tree}:{tree}",
-            f"{cache}:{cache}",
-            f"{tmp_path}/main/.git:{tmp_path}/main/.git",
-            f"{tree}:/data:ro",
-            f"{certificate}:{certificate}:ro",
-        ]
+        [*same, f"{tree}:/data:ro", f"{certificate}:{certificate}:ro"]
     )
 
 
@@ -260,14 +239,8 @@ def test_a_folder_with_a_colon_cannot_be_mounted() -> None:
 def test_only_named_variables_go_inside_and_no_value_from_outside(tmp_path: Path) -> None:
     bundle = tmp_path / "ca.pem"
     bundle.touch()
-    env = {
-        "https_proxy": "http://ada:hunter2@proxy:3128",
-        "PIP_CERT": str(bundle),
-        "SSL_CERT_DIR": "/etc",
-        "TERM": "xterm",
-        "AWS_SECRET_ACCESS_KEY": "do-not-tell",
-        "HF_TOKEN": "neither",
-    }
+    env = {"https_proxy": "http://ada:hunter2@proxy:3128", "PIP_CERT": str(bundle), "SSL_CERT_DIR": "/etc"}
+    env |= {"TERM": "xterm", "AWS_SECRET_ACCESS_KEY": "do-not-tell", "HF_TOKEN": "neither"}
     line = words(env=env, variables=("HF_TOKEN", "MAX_JOBS=8", "USER=eve"), clone=CLONE)
     given = values(line, "--env")
     assert [one for one in given if "=" not in one] == ["https_proxy", "PIP_CERT", "HF_TOKEN"]

@@ -79,9 +79,9 @@ def test_what_is_in_front_on_the_path_shadows_the_rest(tmp_path: Path) -> None:
         ("torch", "2.9.1+rocm7.1.0", True),
     ]
     assert found.torch is not None and found.torch.kind == "cpu" and found.rocm_version == "7.1.0"
+    gone = f"{place.site_packages}/torchaudio-2.9.1.dist-info/METADATA"
     assert [fault.split(" ", 1)[1] for fault in found.faults] == [
-        f"cannot be read: [Errno 2] No such file or directory: "
-        f"'{place.site_packages}/torchaudio-2.9.1.dist-info/METADATA'",
+        f"cannot be read: [Errno 2] No such file or directory: '{gone}'",
         "is left of an installation that was broken off; delete it",
     ]
 
@@ -118,27 +118,20 @@ def test_tables_alone_tell_the_targets(tmp_path: Path, content: bytes, targets: 
 
 def test_archives_that_a_library_names_count_where_they_are(tmp_path: Path) -> None:
     place = environment(tmp_path)
-    named = kpack_reference("../.kpack/torch_@GFXARCH@.kpack", "../.kpack/rest.kpack")
-    split = elf({".rocm_kpack_ref": named})
+    split = elf(
+        {".rocm_kpack_ref": kpack_reference("../.kpack/torch_@GFXARCH@.kpack", "../.kpack/rest.kpack")}
+    )
     install_torch(place.site_packages, **{"torch/lib/libtorch_hip.so": split})
     empty = installed_packages.read_environment_packages(place)
     assert gpu_support.list_kernel_targets(empty, "torch") == ()
     assert empty.torch is not None
-    assert gpu_support.read_installed_code(empty.torch)[0].missing == (
-        "../.kpack/torch_@GFXARCH@.kpack",
-        "../.kpack/rest.kpack",
-    )
+    missing = ("../.kpack/torch_@GFXARCH@.kpack", "../.kpack/rest.kpack")
+    assert gpu_support.read_installed_code(empty.torch)[0].missing == missing
     _, kernel = hip("gfx942")
-    archive = kpack({("lib/libtorch_hip.so#0", "gfx942"): kernel})
-    install(
-        place.site_packages,
-        "amd-torch-device-gfx942",
-        "2.9.1",
-        files={"torch/.kpack/torch_gfx942.kpack": archive},
-    )
-    assert gpu_support.list_kernel_targets(installed_packages.read_environment_packages(place), "torch") == (
-        "gfx942",
-    )
+    archive = {"torch/.kpack/torch_gfx942.kpack": kpack({("lib/libtorch_hip.so#0", "gfx942"): kernel})}
+    install(place.site_packages, "amd-torch-device-gfx942", "2.9.1", files=archive)
+    found = installed_packages.read_environment_packages(place)
+    assert gpu_support.list_kernel_targets(found, "torch") == ("gfx942",)
 
 
 def test_other_libraries_do_not_speak_for_torch(tmp_path: Path) -> None:
@@ -147,10 +140,11 @@ def test_other_libraries_do_not_speak_for_torch(tmp_path: Path) -> None:
     found = installed_packages.read_environment_packages(place)
     assert gpu_support.list_kernel_targets(found, "torch") == ("gfx1100",)
     assert found.torch is not None
-    names = [
-        (one.path.name, one.targets) for one in gpu_support.read_installed_code(found.torch, everything=True)
+    code = gpu_support.read_installed_code(found.torch, everything=True)
+    assert [(one.path.name, one.targets) for one in code] == [
+        ("libtorch_hip.so", ("gfx1100",)),
+        ("libaotriton_v2.so.0.11", ("gfx942",)),
     ]
-    assert names == [("libtorch_hip.so", ("gfx1100",)), ("libaotriton_v2.so.0.11", ("gfx942",))]
     assert gpu_support.list_kernel_targets(found, "torchaudio") == ()
 
 

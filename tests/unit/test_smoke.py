@@ -38,9 +38,8 @@ def keys(file: str, name: str) -> set[str]:
 
 
 def test_every_library_and_operation_of_the_data_has_its_test() -> None:
-    assert keys("test_libraries.py", "PROBES") == {
-        n for n, one in libraries.get_rocm_libraries().items() if one.probe
-    }
+    probed = {name for name, one in libraries.get_rocm_libraries().items() if one.probe}
+    assert keys("test_libraries.py", "PROBES") == probed
     assert keys("test_dtypes.py", "OPERATIONS") == set(dtypes.load_dtype_table().operations)
 
 
@@ -64,10 +63,8 @@ def test_every_library_and_operation_of_the_data_has_its_test() -> None:
     ],
 )  # fmt: skip
 def test_dtypes_are_tested_where_the_data_have_them(target: str | None, row: str, why: str) -> None:
-    rows = {
-        one["id"]: one
-        for one in smoke.make_smoke_data(target, "2.13.0+rocm7.2", "7.2.26015-9428210")["dtypes"]
-    }
+    data = smoke.make_smoke_data(target, "2.13.0+rocm7.2", "7.2.26015-9428210")
+    rows = {one["id"]: one for one in data["dtypes"]}
     assert rows[row]["not_here"].startswith(why) and bool(rows[row]["not_here"]) == bool(why)
 
 
@@ -86,9 +83,8 @@ def test_libraries_that_a_target_lacks_say_so_with_the_issue() -> None:
 
 
 def test_flash_attention_is_needed_where_it_has_been_for_long() -> None:
-    assert smoke.make_smoke_data("gfx942:xnack-", "2.9.1", "7.2")["flash_attention"].startswith(
-        "aotriton has kernels"
-    )
+    needed = smoke.make_smoke_data("gfx942:xnack-", "2.9.1", "7.2")["flash_attention"]
+    assert needed.startswith("aotriton has kernels")
     for target, torch in (("gfx942", "2.6.0"), ("gfx1030", "2.9.1"), (None, "2.9.1"), ("gfx942", None)):
         assert smoke.make_smoke_data(target, torch)["flash_attention"] == "", (target, torch)
 
@@ -97,13 +93,8 @@ def gpu(gfx: str, number: int | None, **more: Any) -> Gpu:
     return Gpu("amd", gfx=gfx, index=number, hip_index=number, name=f"GPU {number}", **more)
 
 
-GPUS = [
-    gpu("gfx1100", 2),
-    gpu("gfx942", 0),
-    gpu("gfx942", 1),
-    gpu("gfx1030", None),
-    gpu("gfx942", 3, visible=False),
-]
+GPUS = [gpu("gfx1100", 2), gpu("gfx942", 0), gpu("gfx942", 1), gpu("gfx1030", None)]
+GPUS.append(gpu("gfx942", 3, visible=False))
 
 
 @pytest.mark.parametrize(
@@ -182,18 +173,16 @@ def test_results_are_written_read_and_shown(tmp_path: Path) -> None:
 
 
 def test_failures_by_one_error_are_one_line_with_a_count() -> None:
-    alike = [
-        TestResult(name=f"t.py::t[{n}]", outcome="failed", detail=f"no kernel at 0x{n:x}f") for n in range(88)
-    ]
-    other = TestResult(name="t.py::other", outcome="failed", detail="not close")
-    silent = [TestResult(name=f"t.py::{word}", outcome="failed") for word in ("a", "b")]
-    groups = results.group_failures([*alike, other, *silent])
-    assert [(first.name, others) for first, others in groups] == [
-        ("t.py::t[0]", 87),
-        ("t.py::other", 0),
-        ("t.py::a", 0),
-        ("t.py::b", 0),
-    ]
+    def failed(word: str, detail: str = "") -> TestResult:
+        return TestResult(name=word, outcome="failed", detail=detail)
+
+    alike, other = (
+        [failed(f"t[{n}]", f"no kernel at 0x{n:x}f") for n in range(88)],
+        failed("other", "not close"),
+    )
+    groups = results.group_failures([*alike, other, failed("a"), failed("b")])
+    told = [(first.name, others) for first, others in groups]
+    assert told == [("t[0]", 87), ("other", 0), ("a", 0), ("b", 0)]
     shown = results.format_table(RESULTS.model_copy(update={"tests": (*alike, other)}))
     assert shown.count("no kernel") == 1 and "and 87 more of the same error" in shown
 
@@ -235,11 +224,8 @@ def installed(folder: Path, name: str, body: bytes) -> tuple[Path, installed_tor
 def test_results_name_the_wheels_that_are_installed(tmp_path: Path) -> None:
     wheel, torch = installed(tmp_path, "torch", b"a = 1")
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    assert (
-        installed_torch.identify_wheels([torch], [wheel])
-        == installed_torch.identify_wheels([torch], [tmp_path])
-        == {wheel.name: digest}
-    )
+    for given in (wheel, tmp_path):
+        assert installed_torch.identify_wheels([torch], [given]) == {wheel.name: digest}
     assert installed_torch.identify_wheels([torch], []) == {}
     (tmp_path / "site" / "torch.py").write_text("a = 3")
     with pytest.raises(errors.UsageError, match=r"torch\.py was changed after it was installed"):
@@ -253,17 +239,14 @@ def test_wheels_that_are_not_what_is_installed_are_refused(tmp_path: Path) -> No
         installed_torch.identify_wheels([torch], [other])
     vision, its = installed(tmp_path / "other", "torchvision", b"")
     for given in ([tmp_path / "other"], [vision, other]):
-        with pytest.raises(
-            errors.UsageError, match="torch"
-        ):  # beside a torchvision that is the installed one
+        # beside a torchvision that is the installed one
+        with pytest.raises(errors.UsageError, match="torch"):
             installed_torch.identify_wheels([torch, its], given)
     with pytest.raises(errors.UsageError, match="the torch that is installed is of no wheel in"):
         installed_torch.identify_wheels([torch, its], [vision])
     other.unlink()
-    assert set(installed_torch.identify_wheels([torch, its], [tmp_path / "other", wheel])) == {
-        wheel.name,
-        vision.name,
-    }
+    found = installed_torch.identify_wheels([torch, its], [tmp_path / "other", wheel])
+    assert set(found) == {wheel.name, vision.name}
     with pytest.raises(errors.UsageError, match="torch is not installed"):
         installed_torch.identify_wheels([], [wheel])
     (tmp_path / "bad-1.0-py3-none-any.whl").write_text("no zip")
