@@ -130,10 +130,8 @@ def test_old_runtimes_override_all_cards_or_none() -> None:
 
 
 def test_unknown_things_are_left_alone() -> None:
-    assert make_settings(machine("gfx1031"), None, {}, "linux") == (
-        (),
-        ("unknown which kernels torch has: nothing is set",),
-    )
+    nothing = "unknown which kernels torch has: nothing is set"
+    assert make_settings(machine("gfx1031"), None, {}, "linux") == ((), (nothing,))
     unknown = Gpu("amd", index=1, name="AMD Radeon 99", confidence="unknown")
     hardware = replace(machine("gfx1100"), gpus=(*machine("gfx1100").gpus, unknown))
     settings, notes = make_settings(hardware, ["gfx1100"], {}, "linux")
@@ -155,17 +153,13 @@ def test_the_table_of_overrides_is_sound() -> None:
         for option in options:
             assert option.note or option.care or option.kind == "documented", (card, option)
     for card, options in table.cards.items():
-        for option in options:
-            assert find_generic_target(card) == find_generic_target(option.target), (
-                "they share a generic target"
-            )
+        for option in options:  # they share a generic target
+            assert find_generic_target(card) == find_generic_target(option.target)
             assert not option.risky or option.care
         refused = {option.target for option in table.refused.get(card, ())}
         assert not refused & {option.target for option in options}
-    assert [option.target for option in list_possible_overrides("gfx1103", {"gfx1100", "gfx1102"})] == [
-        "gfx1102",
-        "gfx1100",
-    ]
+    possible = list_possible_overrides("gfx1103", {"gfx1100", "gfx1102"})
+    assert [option.target for option in possible] == ["gfx1102", "gfx1100"]
 
 
 @pytest.fixture
@@ -256,25 +250,21 @@ def test_a_whole_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
     nodes = [CPU, CPU, gpu(120001, 0x7550, 3), gpu(110002, 0x7480, 7), gpu(100306, 0x164E, 9, 4)]
     root = machine_files(tmp_path / "root", *nodes)
-    found = make_configuration({}, platform="linux", root=root, run=programs())
-    assert found.variables == {"HSA_OVERRIDE_GFX_VERSION_3": "11.0.0", "HIP_VISIBLE_DEVICES": "0,1"}
+
+    def configured(**env: str) -> dict[str, str]:
+        return make_configuration(env, platform="linux", root=root, run=programs()).variables
+
+    assert configured() == {f"{OVERRIDE}_3": "11.0.0", HIP: "0,1"}
     (root / "dev/dri/renderD130").unlink()  # a container without the first card
-    assert make_configuration({}, platform="linux", root=root, run=programs()).variables == {
-        "HSA_OVERRIDE_GFX_VERSION_2": "11.0.0",
-        "HIP_VISIBLE_DEVICES": "0",
-    }
+    assert configured() == {TWO: "11.0.0", HIP: "0"}
     (root / "dev/kfd").unlink(missing_ok=True)
     (root / "dev/dxg").touch()  # WSL
     named = "HSA_ENABLE_DXG_DETECTION"
-    assert make_configuration({}, platform="linux", root=root, run=programs()).variables[named] == "1"
-    own = make_configuration({named: "0"}, platform="linux", root=root, run=programs())
-    assert named not in own.variables
+    assert configured()[named] == "1"
+    assert named not in configured(**{named: "0"})
     (root / "dev/dxg").unlink()
     # what a variable states has no place among the nodes that are here
-    stated = {"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx1201,gfx1102"}
-    assert make_configuration(stated, platform="linux", root=root, run=programs()).variables == {
-        "HIP_VISIBLE_DEVICES": "0"
-    }
+    assert configured(ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH="gfx1201,gfx1102") == {HIP: "0"}
 
 
 @pytest.mark.contract

@@ -94,14 +94,9 @@ TORCH_PROJECTS = "torchao torchtune tensordict torch-geometric"
 
 def test_what_holds_gpu_code_never_comes_from_elsewhere() -> None:
     assert [name for name in CLOSED.split() if not is_closed_project(name)] == []
-    assert [
-        name for name in OPEN.split() if is_closed_project(name) or requested.requires_pure_wheel(name)
-    ] == []
-    assert [
-        name
-        for name in TORCH_PROJECTS.split()
-        if is_closed_project(name) or not requested.requires_pure_wheel(name)
-    ] == []
+    for names, pure in ((OPEN, False), (TORCH_PROJECTS, True)):
+        for name in names.split():
+            assert (is_closed_project(name), requested.requires_pure_wheel(name)) == (False, pure), name
 
 
 def test_the_index_of_dependencies_is_the_users_mirror() -> None:
@@ -135,12 +130,8 @@ def test_what_is_set_for_pip_is_followed_or_named(tmp_path: Path) -> None:
     assert "trusted-host" in settings.note and "find-links" in settings.note
     assert "pre" not in settings.note and "user " not in settings.note
     named.write_text("[global]\nindex-url = https://named/\ncert = /ca.pem\nproxy = http://named:1\n")
-    env |= {
-        "PIP_CONFIG_FILE": str(named),
-        "PIP_NO_INDEX": "0",
-        "PIP_RETRIES": "9",
-        "https_proxy": "http://x:1",
-    }
+    env |= {"PIP_CONFIG_FILE": str(named), "PIP_NO_INDEX": "0", "PIP_RETRIES": "9"}
+    env["https_proxy"] = "http://x:1"
     settings = pip_settings.read_pip_settings(env, prefix)
     assert settings.index == "https://named/" and not settings.no_index
     assert settings.variables == {
@@ -161,9 +152,8 @@ def test_what_is_set_for_pip_is_followed_or_named(tmp_path: Path) -> None:
 
 def test_projects_with_names_like_torchs_can_be_asked_for() -> None:
     real = ("torch", "torchao", "torchx", "torchio", "torchmetrics", "torchsde", "torchcodec", "tensordict")
-    assert [
-        requested.find_intended_project(name) for name in (*real, "tritonclient", "pytorch-triton-rocm")
-    ] == [None] * 10
+    for name in (*real, "tritonclient", "pytorch-triton-rocm"):
+        assert requested.find_intended_project(name) is None, name
 
 
 def test_no_index_of_the_users_reaches_uv() -> None:
@@ -199,11 +189,13 @@ def test_other_torches_stay_where_only_a_companion_is_asked_for() -> None:
     assert found == {Version("2.9.1+rocm7.2"), Version("2.8.0+rocm6.4")}
 
 
-def test_places_of_the_cache() -> None:
-    assert user_folders.find_cache_folder({"XDG_CACHE_HOME": "/c", "HOME": "/h"}, "linux") == Path(
-        "/c/rocm-wheels"
-    )
-    assert user_folders.find_cache_folder({"XDG_CACHE_HOME": "c", "HOME": "/h"}, "linux") == Path(
-        "/h/.cache/rocm-wheels"
-    )
-    assert user_folders.find_cache_folder({"LOCALAPPDATA": "/l"}, "win32") == Path("/l/rocm-wheels/cache")
+@pytest.mark.parametrize(
+    ("env", "system", "folder"),
+    [
+        ({"XDG_CACHE_HOME": "/c", "HOME": "/h"}, "linux", "/c/rocm-wheels"),
+        ({"XDG_CACHE_HOME": "c", "HOME": "/h"}, "linux", "/h/.cache/rocm-wheels"),
+        ({"LOCALAPPDATA": "/l"}, "win32", "/l/rocm-wheels/cache"),
+    ],
+)
+def test_places_of_the_cache(env: dict[str, str], system: str, folder: str) -> None:
+    assert user_folders.find_cache_folder(env, system) == Path(folder)

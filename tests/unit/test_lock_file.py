@@ -14,32 +14,15 @@ from hypothesis import strategies as st
 from rocm_wheels.core import errors
 from rocm_wheels.models.lock import Lock, LockedPatches, LockedProject, LockedSubmodule
 from rocm_wheels.sources import git
-from rocm_wheels.sources.lock import (
-    ManifestEntry,
-    digest_lock,
-    format_lock,
-    format_manifest,
-    parse_lock,
-    read_lock,
-    write_lock,
-)
+from rocm_wheels.sources import lock as lock_files
 
 pytestmark = pytest.mark.contract
 
 _ = transcript  # a fixture for every test here
 MESSAGES = "lock-files"
 
-KEYS = st.sampled_from(
-    [
-        *Lock.model_fields,
-        *LockedProject.model_fields,
-        "pytorch",
-        "therock",
-        "schema_version",
-        "repo",
-        "model_config",
-    ]
-)
+WORDS = ["pytorch", "therock", "schema_version", "repo", "model_config"]
+KEYS = st.sampled_from([*Lock.model_fields, *LockedProject.model_fields, *WORDS])
 A, B, TREE = "a" * 40, "b" * 40, "c" * 40
 
 
@@ -76,17 +59,20 @@ def test_what_is_written_is_read_and_always_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, lock = tmp_path / "new" / "set.lock", full()
-    assert write_lock(path, lock)
-    assert read_lock(path) == lock
+    assert lock_files.write_lock(path, lock)
+    assert lock_files.read_lock(path) == lock
     written = json.loads(path.read_text())
     assert list(written["projects"]) == ["triton", "pytorch", "pytorch_vision"]
     assert list(written["projects"]["pytorch"]["submodules"]) == ["third_party/a b/ä😀", "third_party/z"]
     assert "tree" not in written["projects"]["triton"] and "submodules" not in written["projects"]["triton"]
     assert written["projects"]["pytorch_vision"]["submodules"] == {}
     other = lock.model_copy(update={"projects": dict(reversed([*lock.projects.items()]))})
-    assert (format_lock(other), digest_lock(other)) == (path.read_text(), digest_lock(lock))
+    assert (lock_files.format_lock(other), lock_files.digest_lock(other)) == (
+        path.read_text(),
+        lock_files.digest_lock(lock),
+    )
     before = path.stat()
-    assert not write_lock(path, other)
+    assert not lock_files.write_lock(path, other)
     assert path.stat() == before
     assert f"{path} is up to date" in capsys.readouterr().err
 
@@ -97,33 +83,26 @@ def test_any_path_and_reason_come_back(path: str, why: str) -> None:
     why = why.encode("utf-8", "replace").decode()
     modules = {path: LockedSubmodule(origin="https://h/a", commit=A)}
     lock = Lock(projects={"pytorch": project(submodules=modules, why=why)})
-    assert parse_lock(format_lock(lock), name="l") == lock
+    assert lock_files.parse_lock(lock_files.format_lock(lock), name="l") == lock
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.recursive(st.text() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner)))
 def test_anything_is_read_or_refused(value: object) -> None:
     try:
-        parse_lock(json.dumps(value), name="l")
+        lock_files.parse_lock(json.dumps(value), name="l")
     except errors.DataError as refused:
         assert refused.message.startswith("l")
 
 
 def test_credentials_stay_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    modules = {
-        "s": LockedSubmodule(origin="ssh://git:hunter2@h/s", commit=B),
-        "t": LockedSubmodule(origin="ssh://git@h/t", commit=B),
-    }
-    lock = Lock(
-        projects={
-            "apex": project(origin="https://me:hunter2@h/x@y.git", submodules=modules),
-            "triton": project(origin="git@h:x"),
-        }
-    )
-    write_lock(tmp_path / "l", lock)
-    found = read_lock(tmp_path / "l").projects
+    secret, plain = "ssh://git:hunter2@h/s", "ssh://git@h/t"
+    modules = {"s": LockedSubmodule(origin=secret, commit=B), "t": LockedSubmodule(origin=plain, commit=B)}
+    apex = project(origin="https://me:hunter2@h/x@y.git", submodules=modules)
+    lock_files.write_lock(tmp_path / "l", Lock(projects={"apex": apex, "triton": project(origin="git@h:x")}))
+    found = lock_files.read_lock(tmp_path / "l").projects
     assert found["apex"].origin == "https://h/x@y.git"
-    assert [m.origin for m in (found["apex"].submodules or {}).values()] == ["ssh://git@h/s", "ssh://git@h/t"]
+    assert [m.origin for m in (found["apex"].submodules or {}).values()] == ["ssh://git@h/s", plain]
     assert found["triton"].origin == "git@h:x"
     said = capsys.readouterr().err
     assert "warning: apex: the credentials in its origin are not written" in said
@@ -132,14 +111,14 @@ def test_credentials_stay_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_a_write_that_cannot_be_leaves_the_file(tmp_path: Path) -> None:
     path = tmp_path / "l"
-    write_lock(path, full())
+    lock_files.write_lock(path, full())
     before = path.read_bytes()
     wrong = full().model_copy(update={"projects": {"pytorch": project(ref="a b")}})
     with refused(errors.DataError):
-        write_lock(path, wrong)
+        lock_files.write_lock(path, wrong)
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
     with refused(errors.DataError):
-        write_lock(tmp_path, full())
+        lock_files.write_lock(tmp_path, full())
 
 
 @pytest.mark.parametrize(
@@ -172,89 +151,69 @@ def test_a_write_that_cannot_be_leaves_the_file(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_a_lock_cannot_hold(found: str, replacement: str) -> None:
-    text = format_lock(full())
+    text = lock_files.format_lock(full())
     assert found in text
     with refused(errors.DataError) as caught:
-        parse_lock(text.replace(found, replacement, 1), name="l")
+        lock_files.parse_lock(text.replace(found, replacement, 1), name="l")
     assert str(caught.value).startswith("l:") and "pw" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "{}",
-        "[]",
-        "hello",
-        '{"projects": {}}',
-        '{"lock_version": "1"}',
-        '{"pytroch": {"repo": "x", "commit": "y"}}',
-        '{"schema_version": 2}',
-        '{"schema_version": 1}',
+        *("", "{}", "[]", "hello", '{"projects": {}}', '{"lock_version": "1"}'),
+        *('{"pytroch": {"repo": "x", "commit": "y"}}', '{"schema_version": 2}', '{"schema_version": 1}'),
     ],
 )
 def test_files_that_are_no_locks(text: str) -> None:
     with refused(errors.DataError):
-        parse_lock(text, name="l")
+        lock_files.parse_lock(text, name="l")
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with refused(errors.DataError):
-        read_lock(tmp_path / "l")
-    with refused(errors.DataError):
-        read_lock(tmp_path)
-    (tmp_path / "l").write_bytes(b"\xff")
-    with refused(errors.DataError):
-        read_lock(tmp_path / "l")
+    for path in (tmp_path / "l", tmp_path, tmp_path / "l"):
+        with refused(errors.DataError):
+            lock_files.read_lock(path)
+        (tmp_path / "l").write_bytes(b"\xff")
 
 
 # the fields of the peer's own example (external-builds/pytorch/pytorch_manifest_nightly.example.json)
+GITHUB = "https://github.com"
 MANIFEST = {
     "schema_version": 1,
-    "pytorch": {
-        "repo": "https://github.com/pytorch/pytorch",
-        "commit": "cac8bcf1ca69bff4364b793b570f850cf9e1faa1",
-        "branch": "nightly",
-        "version": "2.13.0a0+rocm7.14.0",
-    },
-    "triton": {
-        "repo": "https://github.com/ROCm/triton",
-        "commit": "88b227e23f0445f3f695bad05bbf1a363b4f50e0",
-        "version": "3.7.0+rocm7.14.0",
-    },
-    "therock": {
-        "repo": "https://github.com/ROCm/TheRock",
-        "commit": "2555d629204cb066d6668823ad6241d2fcf250e4",
-        "branch": "main",
-        "version": "7.14.0",
-    },
-}
+    "pytorch": {"repo": f"{GITHUB}/pytorch/pytorch", "commit": "cac8bcf1ca69bff4364b793b570f850cf9e1faa1",
+                "branch": "nightly", "version": "2.13.0a0+rocm7.14.0"},
+    "triton": {"repo": f"{GITHUB}/ROCm/triton", "commit": "88b227e23f0445f3f695bad05bbf1a363b4f50e0",
+               "version": "3.7.0+rocm7.14.0"},
+    "therock": {"repo": f"{GITHUB}/ROCm/TheRock", "commit": "2555d629204cb066d6668823ad6241d2fcf250e4",
+                "branch": "main", "version": "7.14.0"},
+}  # fmt: skip
 
 
 def test_the_manifest_of_therock_is_read_and_made_again(tmp_path: Path) -> None:
     path = tmp_path / "therock-manifest_torch_windows_nightly.json"
     path.write_text(json.dumps(MANIFEST, indent=2))
-    lock = read_lock(path)
+    lock = lock_files.read_lock(path)
     assert (lock.platform, lock.rocm, list(lock.projects)) == ("windows", "7.14.0", ["pytorch", "triton"])
     torch, triton = lock.projects["pytorch"], lock.projects["triton"]
     assert (torch.ref, torch.version, torch.tree, torch.submodules) == ("nightly", "2.13.0a0", None, None)
     assert (triton.ref, triton.commit) == ("88b227e23f0445f3f695bad05bbf1a363b4f50e0",) * 2
-    therock = ManifestEntry.model_validate(MANIFEST["therock"])
-    assert json.loads(format_manifest(lock, therock)) == MANIFEST
-    assert "therock" not in format_manifest(lock)
+    therock = lock_files.ManifestEntry.model_validate(MANIFEST["therock"])
+    assert json.loads(lock_files.format_manifest(lock, therock)) == MANIFEST
+    assert "therock" not in lock_files.format_manifest(lock)
     secret = therock.model_copy(update={"repo": "https://u:hunter2@h/x"})
-    assert json.loads(format_manifest(lock, secret))["therock"]["repo"] == "https://h/x"
-    write_lock(tmp_path / "l", lock)
-    assert read_lock(tmp_path / "l") == lock
+    assert json.loads(lock_files.format_manifest(lock, secret))["therock"]["repo"] == "https://h/x"
+    lock_files.write_lock(tmp_path / "l", lock)
+    assert lock_files.read_lock(tmp_path / "l") == lock
 
 
 def test_a_manifest_without_what_may_be_left_out() -> None:
     bare = {"apex": {"repo": "https://h/apex", "commit": A, "version": "1.0+devrocm7.1.0.dev0-abc"}}
-    lock = parse_lock(json.dumps(bare), name="m.json")
+    lock = lock_files.parse_lock(json.dumps(bare), name="m.json")
     assert (lock.platform, lock.rocm, lock.projects["apex"].version) == ("linux", "7.1.0.dev0+abc", "1.0")
-    assert format_manifest(lock).count("1.0+devrocm7.1.0.dev0-abc") == 1
+    assert lock_files.format_manifest(lock).count("1.0+devrocm7.1.0.dev0-abc") == 1
     with refused(errors.UsageError):
-        format_manifest(lock.model_copy(update={"rocm": None}))
+        lock_files.format_manifest(lock.model_copy(update={"rocm": None}))
 
 
 @pytest.mark.parametrize(
@@ -276,10 +235,10 @@ def test_a_manifest_with_a_mistake(name: str, key: str, value: str | None) -> No
     if value is None:
         del text[name][key]
     with refused(errors.DataError):
-        parse_lock(json.dumps(text, indent=1), name="m")
+        lock_files.parse_lock(json.dumps(text, indent=1), name="m")
 
 
 def test_a_manifest_with_a_project_that_has_no_recipe() -> None:
     text = json.dumps({**MANIFEST, "pytorch_vison": MANIFEST["pytorch"]}, indent=1)
     with refused(errors.DataError):
-        parse_lock(text, name="m")
+        lock_files.parse_lock(text, name="m")

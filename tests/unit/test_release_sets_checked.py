@@ -23,13 +23,9 @@ Drafts = dict[str, Draft]
 
 
 def plan(
-    folder: Path,
-    made: Drafts,
-    lock: Lock | None = None,
-    *,
-    family: str = FAMILY,
+    folder: Path, made: Drafts, lock: Lock | None = None, *, family: str = FAMILY,
     layout: wheel_set.SetLayout = "per-family",
-) -> stage.StagePlan:
+) -> stage.StagePlan:  # fmt: skip
     wheels = [draft.write(folder) for draft in made.values()]
     return stage.plan_stage(wheels, [lock or a_lock()], paths=FamilyPaths(family), layout=layout)
 
@@ -38,55 +34,44 @@ def _requires(project: str, *requirements: str) -> Callable[[Drafts], None]:
     return lambda made: made[project].requires.extend(requirements)
 
 
+def _another(project: str, version: str) -> Callable[[Drafts], None]:
+    return lambda made: made.update(other=Draft(project, version, TAG))
+
+
+def _put_lock(made: Drafts, content: str) -> None:
+    made["triton"].members[f"{made['triton'].folder}/sources.lock.json"] = content.encode()
+
+
 def _other_commit(made: Drafts) -> None:
     lock = a_lock(["triton"])
     moved = lock.projects["triton"].model_copy(update={"commit": "f" * 40})
-    name = f"{made['triton'].folder}/sources.lock.json"
-    made["triton"].members[name] = format_lock(
-        lock.model_copy(update={"projects": {"triton": moved}})
-    ).encode()
+    _put_lock(made, format_lock(lock.model_copy(update={"projects": {"triton": moved}})))
 
 
 def _other_rocm(made: Drafts) -> None:
-    lock = a_lock(["triton"]).model_copy(update={"rocm": "7.0.0"})
-    made["triton"].members[f"{made['triton'].folder}/sources.lock.json"] = format_lock(lock).encode()
-
-
-def _broken_lock(made: Drafts) -> None:
-    made["triton"].members[f"{made['triton'].folder}/sources.lock.json"] = b"{}"
+    _put_lock(made, format_lock(a_lock(["triton"]).model_copy(update={"rocm": "7.0.0"})))
 
 
 def _other_target(made: Drafts) -> None:
     made["torchvision"].members["torchvision/_C.so"] = library("gfx942", "gfx1100")
 
 
-def _second_torch(made: Drafts) -> None:
-    made["other"] = Draft("torch", "2.9.2", TAG)
-
-
-def _stranger(made: Drafts) -> None:
-    made["numpy"] = Draft("numpy", "2.0", TAG)
-
-
-def _damaged(made: Drafts) -> None:
-    made["torch"].record = {"torch/__init__.py": "torch/__init__.py,sha256=AAAA,0"}
-
-
 REFUSED: list[tuple[Callable[[Drafts], object], str]] = [
     (_other_target, r"torchvision.*: it has device code for gfx1100, which gfx94X-dcgpu has not"),
     (_other_commit, r"triton.*: it was built from commit ffffffffffff of triton, the lock says aaaaaaaaaaaa"),
     (_other_rocm, r"it was built with ROCm 7\.0\.0, the lock says 7\.1\.0"),
-    (_broken_lock, r"the lock in it is empty"),
-    (_second_torch, r"a set has one torch, these are 2\.9\.1\+rocm7\.1\.0, 2\.9\.2"),
-    (_stranger, r"nothing in the lock builds numpy"),
-    (_damaged, r"torch/__init__\.py"),
+    (lambda made: _put_lock(made, "{}"), r"the lock in it is empty"),
+    (_another("torch", "2.9.2"), r"a set has one torch, these are 2\.9\.1\+rocm7\.1\.0, 2\.9\.2"),
+    (_another("numpy", "2.0"), r"nothing in the lock builds numpy"),
+    (lambda made: setattr(made["torch"], "record", {"torch/__init__.py": "torch/__init__.py,sha256=AAAA,0"}),
+     r"torch/__init__\.py"),
     (lambda made: made.pop("triton"), r"it requires triton==3\.5\.0\+rocm7\.1\.0, which is not in"),
     (_requires("torch", "triton==3.4.0"), r"triton==3\.4\.0, the set has triton 3\.5\.0\+rocm7\.1\.0"),
     (_requires("torch", "rocm[devel]==7.2.0"), r"rocm\[devel\]==7\.2\.0, the lock says ROCm 7\.1\.0"),
     (_requires("torch", "numpy==2.0+local"), r"PyPI has no versions with a local part"),
     (_requires("torch", "numpy @ file:///x.whl"), r"a place, which is not in the set"),
     (_requires("triton", "torchaudio"), r"it requires torchaudio, which is not in the set"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("change", "said"), REFUSED)
