@@ -63,10 +63,8 @@ CONTAINERS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("name", CONTAINERS)
 def test_every_container_is_read(name: str) -> None:
-    assert code_objects.list_code_targets(code_objects.read_code_objects(CONTAINERS[name], name)) == [
-        "gfx942",
-        "gfx1100",
-    ]
+    found = code_objects.read_code_objects(CONTAINERS[name], name)
+    assert code_objects.list_code_targets(found) == ["gfx942", "gfx1100"]
 
 
 @pytest.mark.parametrize(
@@ -96,9 +94,8 @@ def test_a_bare_code_object_states_its_own_target() -> None:
 
 def test_entries_without_an_elf_header_are_told_by_their_form() -> None:
     spirv = ("hip-spirv64-amd-amdhsa--amdgcnspirv", b"\x03\x02\x23\x07" + bytes(60))
-    found = code_objects.read_code_objects(
-        bundle(HOST, hip("gfx942", b"BC\xc0\xde" + bytes(80), kind="hip"), spirv, hip("gfx906", b"")), "x"
-    )
+    bitcode = hip("gfx942", b"BC\xc0\xde" + bytes(80), kind="hip")
+    found = code_objects.read_code_objects(bundle(HOST, bitcode, spirv, hip("gfx906", b"")), "x")
     assert [(str(o.target), o.form, o.machine) for o in found] == [
         ("gfx942", "bitcode", None),
         ("amdgcnspirv", "spirv", None),
@@ -109,15 +106,9 @@ def test_entries_without_an_elf_header_are_told_by_their_form() -> None:
 
 def test_old_and_generic_ids_are_read() -> None:
     old = ("hip-amdgcn-amd-amdhsa-gfx906", code_object("gfx906", abi=1))
-    assert code_objects.list_code_targets(
-        code_objects.read_code_objects(
-            bundle(old, hip("gfx9-4-generic"), hip("gfx1100", code_object(0x7E))), "x"
-        )
-    ) == [
-        "gfx906",
-        "gfx9-4-generic",
-        "gfx1100",
-    ]
+    made = bundle(old, hip("gfx9-4-generic"), hip("gfx1100", code_object(0x7E)))
+    found = code_objects.read_code_objects(made, "x")
+    assert code_objects.list_code_targets(found) == ["gfx906", "gfx9-4-generic", "gfx1100"]
 
 
 def _corrupt(data: bytes, at: int) -> bytes:
@@ -125,101 +116,53 @@ def _corrupt(data: bytes, at: int) -> bytes:
 
 
 PACKED = compress(TWO, 3, "zstd")
+MAX = b"\xff" * 8
+NUMBER = "18446744073709551615"
 DAMAGE: list[tuple[str, Callable[[], bytes], str]] = [
-    (
-        "id and e_flags",
-        lambda: bundle(hip("gfx942", code_object("gfx1100"))),
-        "its ID says gfx942, its e_flags (0x541) say gfx1100",
-    ),
-    (
-        "feature",
-        lambda: bundle(hip("gfx942:xnack+", code_object("gfx942", xnack="-"))),
-        "its ID says xnack+, its e_flags (0x64c) say xnack -",
-    ),
-    (
-        "other machine",
-        lambda: bundle(hip("gfx942", elf({}))),
-        "its ID says gfx942, its ELF machine is 62, not 224",
-    ),
-    (
-        "no elf",
-        lambda: bundle(hip("gfx942", b"garbage" * 30)),
-        "entry hipv4-amdgcn-amd-amdhsa--gfx942: not an ELF file",
-    ),
-    (
-        "no id",
-        lambda: bundle(("gfx942", code_object("gfx942"))),
-        "bundle 0: entry gfx942: 'gfx942' is not the ID of a bundle entry",
-    ),
+    ("id and e_flags", lambda: bundle(hip("gfx942", code_object("gfx1100"))),
+     "its ID says gfx942, its e_flags (0x541) say gfx1100"),
+    ("feature", lambda: bundle(hip("gfx942:xnack+", code_object("gfx942", xnack="-"))),
+     "its ID says xnack+, its e_flags (0x64c) say xnack -"),
+    ("other machine", lambda: bundle(hip("gfx942", elf({}))),
+     "its ID says gfx942, its ELF machine is 62, not 224"),
+    ("no elf", lambda: bundle(hip("gfx942", b"garbage" * 30)),
+     "entry hipv4-amdgcn-amd-amdhsa--gfx942: not an ELF file"),
+    ("no id", lambda: bundle(("gfx942", code_object("gfx942"))),
+     "bundle 0: entry gfx942: 'gfx942' is not the ID of a bundle entry"),
     ("no target", lambda: bundle(("hip-amdgcn-amd-amdhsa-", code_object("gfx942"))), "'' is not a target ID"),
-    (
-        "kind",
-        lambda: bundle(("hipp-amdgcn-amd-amdhsa--gfx942", code_object("gfx942"))),
-        "offload kind hipp is not known",
-    ),
-    (
-        "triple",
-        lambda: bundle(("hip-amdgxx-amd-amdhsa--gfx942", code_object("gfx942"))),
-        "not a triple of AMD device code",
-    ),
+    ("kind", lambda: bundle(("hipp-amdgcn-amd-amdhsa--gfx942", code_object("gfx942"))),
+     "offload kind hipp is not known"),
+    ("triple", lambda: bundle(("hip-amdgxx-amd-amdhsa--gfx942", code_object("gfx942"))),
+     "not a triple of AMD device code"),
     ("cut plain", lambda: TWO[:-10], "reaches past the end"),
     ("cut table", lambda: TWO[:70], "reaches past the end"),
     ("cut header", lambda: TWO[:26], "the number of entries at 24 with 8 bytes reaches past the end"),
-    (
-        "count",
-        lambda: TWO[:24] + b"\xff" * 8 + TWO[32:],
-        "18446744073709551615 entries are more than a bundle can have",
-    ),
-    (
-        "id length",
-        lambda: TWO[:48] + b"\xff" * 8 + TWO[56:],
-        "entry 0 has an ID of 18446744073709551615 bytes",
-    ),
-    (
-        "overlap",
-        lambda: bundle(("a" * 9000, b"x")).replace(struct.pack("<Q", 12288), struct.pack("<Q", 64)),
-        "ID of 9000 bytes",
-    ),
-    (
-        "junk behind",
-        lambda: pad(TWO) + b"junk",
-        "after 1 bundles, neither a bundle nor padding at 12288: 6a 75 6e 6b",
-    ),
-    (
-        "version",
-        lambda: PACKED[:4] + b"\x09\x00" + PACKED[6:],
-        "bundle 0 at 0: compressed bundle of version 9; known are 1, 2 and 3",
-    ),
+    ("count", lambda: TWO[:24] + MAX + TWO[32:], f"{NUMBER} entries are more than a bundle can have"),
+    ("id length", lambda: TWO[:48] + MAX + TWO[56:], f"entry 0 has an ID of {NUMBER} bytes"),
+    ("overlap", lambda: bundle(("a" * 9000, b"x")).replace(struct.pack("<Q", 12288), struct.pack("<Q", 64)),
+     "ID of 9000 bytes"),
+    ("junk behind", lambda: pad(TWO) + b"junk",
+     "after 1 bundles, neither a bundle nor padding at 12288: 6a 75 6e 6b"),
+    ("version", lambda: PACKED[:4] + b"\x09\x00" + PACKED[6:],
+     "bundle 0 at 0: compressed bundle of version 9; known are 1, 2 and 3"),
     ("method", lambda: PACKED[:6] + b"\x07\x00" + PACKED[8:], "compressed with method 7"),
     ("cut packed", lambda: PACKED[:-5], "cut short: declares"),
-    (
-        "cut packed header",
-        lambda: PACKED[:20],
-        "the header of a compressed bundle at 8 with 24 bytes reaches past",
-    ),
+    ("cut packed header", lambda: PACKED[:20],
+     "the header of a compressed bundle at 8 with 24 bytes reaches past"),
     ("cut v1 zlib", lambda: compress(TWO, 1, "zlib")[:-20], "cut short"),
     ("cut v1 zstd", lambda: compress(TWO, 1, "zstd")[:-20], "cut short"),
     ("too small", lambda: compress(TWO, 2, "zstd", declared=len(TWO) - 1), "reaches past the end"),
-    (
-        "too large",
-        lambda: compress(TWO, 2, "zlib", declared=len(TWO) + 1),
-        f"ends after {len(TWO)} of {len(TWO) + 1} bytes",
-    ),
+    ("too large", lambda: compress(TWO, 2, "zlib", declared=len(TWO) + 1),
+     f"ends after {len(TWO)} of {len(TWO) + 1} bytes"),
     ("absurd size", lambda: compress(TWO, 3, "zstd", declared=1 << 60), "more than any library can hold"),
     ("bad zlib", lambda: _corrupt(compress(TWO, 2, "zlib"), 24), "bad zlib stream"),
     ("bad zstd", lambda: _corrupt(compress(TWO, 3, "zstd"), 32), "bad zstd stream"),
     ("wrong hash", lambda: _corrupt(PACKED, 24), "do not have the hash"),
-    (
-        "no bundle inside",
-        lambda: compress(b"x" * 500, 3, "zstd"),
-        "the inflated bytes are not an offload bundle",
-    ),
-    (
-        "bomb",
-        lambda: compress(TWO + bytes(50_000_000), 3, "zstd", declared=len(TWO)),
-        f"inflates to more than the {len(TWO)} bytes",
-    ),
-]
+    ("no bundle inside", lambda: compress(b"x" * 500, 3, "zstd"),
+     "the inflated bytes are not an offload bundle"),
+    ("bomb", lambda: compress(TWO + bytes(50_000_000), 3, "zstd", declared=len(TWO)),
+     f"inflates to more than the {len(TWO)} bytes"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("build", "message"), [row[1:] for row in DAMAGE], ids=[row[0] for row in DAMAGE])
@@ -237,14 +180,10 @@ def test_damage_is_named_with_its_place(build: Callable[[], bytes], message: str
         (elf({".hip_fatbin": TWO})[:40], "the ELF header at 0 with 64 bytes reaches past the end"),
         (elf({})[:40] + bytes(24), "no section table, so its device code cannot be found"),
         (elf({".a": b""})[:62] + bytes(2) + elf({".a": b""})[64:], "the section table has no names"),
-        (
-            elf({".llvm.offloading": b"x"}),
-            "section .llvm.offloading holds device code that is not linked yet",
-        ),
-        (
-            coff({".hip_fatbin": TWO}, image=True)[:160],
-            "the section table at 152 with 40 bytes reaches past the end",
-        ),
+        (elf({".llvm.offloading": b"x"}),
+         "section .llvm.offloading holds device code that is not linked yet"),
+        (coff({".hip_fatbin": TWO}, image=True)[:160],
+         "the section table at 152 with 40 bytes reaches past the end"),
         (coff({".hip_fatbin": TWO}, image=True)[:100], "begins like a Windows library, but has no PE header"),
         (coff({".hip_fatbin": TWO}, image=True)[:-600], "section .hip_fat at"),
         (b"!<thin>\nx", "a thin archive"),
@@ -253,7 +192,7 @@ def test_damage_is_named_with_its_place(build: Callable[[], bytes], message: str
         (ar({"a.o": b""}, style="bsd").replace(b"#1/4 ", b"#1/99"), "has a name longer than the member"),
         (code_object("gfx942")[:50], "the ELF header at 0 with 64 bytes reaches past the end"),
     ],
-)
+)  # fmt: skip
 def test_damaged_containers_are_named(content: bytes, message: str) -> None:
     with pytest.raises(errors.DataError) as caught:
         code_objects.read_code_objects(content, "x.dll")

@@ -15,12 +15,7 @@ from rocm_wheels.cli import boundary, build, checkout, main
 from rocm_wheels.cli.command import Command, Group, Option
 
 BUILD_TOOLS = Path(__file__).resolve().parents[2] / "build_tools"
-SCRIPTS = (
-    "check_repository",
-    "demo",
-    "refresh_known_failures",
-    "refresh_pci_ids",
-)
+SCRIPTS = ("check_repository", "demo", "refresh_known_failures", "refresh_pci_ids")
 # two values of each list, and what both give
 LISTS = {
     "--family": ("gfx94X-dcgpu", "gfx110X-all"),
@@ -107,12 +102,8 @@ def test_every_option_that_is_a_list_somewhere_is_one_everywhere() -> None:
 @pytest.mark.contract
 def test_command_and_scripts_end_with_2(capfd: pytest.CaptureFixture[str]) -> None:
     assert boundary.run_command(main.cli, ["plan", "--rocm", "==7.1", "--rocm-version", "==7.1"]) == 2
-    assert (
-        boundary.run_command(
-            main.cli, ["tests", "torch", "--allow-version-mismatch", "--no-allow-version-mismatch"]
-        )
-        == 2
-    )
+    both = ["--allow-version-mismatch", "--no-allow-version-mismatch"]
+    assert boundary.run_command(main.cli, ["tests", "torch", *both]) == 2
     for words in (
         ["quickstart.py", "setup", "--tests", "--tests"],
         ["quickstart.py", "demo", "--output-dir", "one", "--output-dir=two"],

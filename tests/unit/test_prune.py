@@ -145,10 +145,8 @@ DATABASES = {
 
 def test_databases_go_by_the_target_in_their_name(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A file without a label stays, and so does one outside of the databases, whatever its name."""
-    files = dict.fromkeys(DATABASES, b"kernels") | {
-        "demo/lib.so": elf({".hip_fatbin": bundle(HOST, code("gfx90a"))})
-    }
-    source = wheel(tmp_path, files)
+    library = {"demo/lib.so": elf({".hip_fatbin": bundle(HOST, code("gfx90a"))})}
+    source = wheel(tmp_path, dict.fromkeys(DATABASES, b"kernels") | library)
     assert prune(source, "--gfx", "gfx90a,gfx1030", "-o", tmp_path / "thin") == 0
     held = read_members(tmp_path / "thin" / source.name)
     assert prune(source, "--gfx", "gfx1201", "-o", tmp_path / "thin") == 13
@@ -163,9 +161,8 @@ def test_refusals_leave_nothing_behind(tmp_path: Path, capfd: pytest.CaptureFixt
     good = wheel(tmp_path, {"demo/lib.so": library})
     (tmp_path / "more").mkdir()
     name = "demo-1.0-py3-none-linux_x86_64.whl"
-    other = wheel(
-        tmp_path / "more", {"demo/x.so": elf({".hip_fatbin": bundle(HOST, code("gfx1100"))})}, name=name
-    )
+    foreign = {"demo/x.so": elf({".hip_fatbin": bundle(HOST, code("gfx1100"))})}
+    other = wheel(tmp_path / "more", foreign, name=name)
     assert prune(good, other, "--gfx", "gfx942", "-o", tmp_path / "thin") == 13
     told = capfd.readouterr().err
     assert "gfx942" in told
@@ -191,13 +188,8 @@ def test_generic_code_goes_where_a_target_has_its_own(
     (report,) = json.loads(capfd.readouterr().out)["wheels"]
     library = read_members(tmp_path / "thin" / source.name)["demo/lib.so"]
     held = [(o.bundle, str(o.target)) for o in code_objects.read_code_objects(library, "lib.so")]
-    assert held == [
-        (0, "gfx942"),
-        (1, "gfx942:xnack+"),
-        (1, "gfx9-4-generic"),
-        (2, "gfx942:xnack+"),
-        (2, "gfx942:xnack-"),
-    ]
+    own, settings = (0, "gfx942"), [(2, "gfx942:xnack+"), (2, "gfx942:xnack-")]
+    assert held == [own, (1, "gfx942:xnack+"), (1, "gfx9-4-generic"), *settings]
     assert report["targets"] == ["gfx942", "gfx942:xnack+", "gfx942:xnack-", "gfx9-4-generic"]
 
 

@@ -39,14 +39,9 @@ BEFORE, LONG_BEFORE = other_set(1), other_set(2)
 
 
 def measured(
-    numbers: dict[str, float],
-    document: wheel_set.SetDocument = SET,
-    *,
-    gpu: str = XT,
-    gfx: str = "gfx1030",
-    kind: str = "any",
-    **more: Any,
-) -> store.StoredEvidence:
+    numbers: dict[str, float], document: wheel_set.SetDocument = SET, *, gpu: str = XT, gfx: str = "gfx1030",
+    kind: str = "any", **more: Any,
+) -> store.StoredEvidence:  # fmt: skip
     """A pass of the smoke tests that measured something, on a machine with another GPU besides."""
     stored = said(document=document, gfx=gfx, machine=kind, measurements=numbers, **more)
     gpus = (TestedGpu(name=gpu, gfx=f"{gfx}:xnack-"), TestedGpu(name="Radeon of the CPU", gfx="gfx90c"))
@@ -90,57 +85,31 @@ CASES: dict[str, tuple[tuple[Any, ...], tuple[gate.EarlierSet, ...], str]] = {
     "not measured": ((said(),), (LAST,), "not-measured"),
     "not tested at all": ((), (LAST,), "not-measured"),
     "only the CPU": ((measured({"tflops:cpu-gemm": 9.0}),), (LAST,), "not-measured"),
-    "a CPU is not judged": (
-        (measured({**FAST, "tflops:cpu-x": 0.1}),),
-        (earlier(measured({**FAST, "tflops:cpu-x": 9.0}, BEFORE)),),
-        "fast-enough",
-    ),
-    "what is no speed is not judged": (
-        (measured({**FAST, "seconds": 9.0}),),
-        (earlier(measured({**FAST, "seconds": 1.0, "bytes": 1.0}, BEFORE)),),
-        "fast-enough",
-    ),
+    "a CPU is not judged": ((measured({**FAST, "tflops:cpu-x": 0.1}),),
+        (earlier(measured({**FAST, "tflops:cpu-x": 9.0}, BEFORE)),), "fast-enough"),
+    "what is no speed is not judged": ((measured({**FAST, "seconds": 9.0}),),
+        (earlier(measured({**FAST, "seconds": 1.0, "bytes": 1.0}, BEFORE)),), "fast-enough"),
     "another machine": ((measured(FAST),), (ON_ANOTHER,), "other-machine"),
     "another kind of one": ((measured(FAST, kind="rack-b"),), (LAST,), "other-machine"),
-    "this machine, before the last set": (
-        (measured(SLOW),),
-        (earlier(measured(FAST, LONG_BEFORE), document=LONG_BEFORE), ON_ANOTHER),
-        "slower",
-    ),
-    "a new machine beside the old one": (
-        (measured(FAST), measured(SLOW, gpu=XTX, kind="rack-b")),
-        (LAST,),
-        "fast-enough first-measured",
-    ),
-    "slow on one of two machines": (
-        (measured(SLOW), measured(FAST, gpu=XTX, kind="rack-b")),
-        (earlier(measured(FAST, BEFORE), measured(FAST, BEFORE, gpu=XTX, kind="rack-b")),),
-        "slower",
-    ),
-    "the last set counts, not the best": (
-        (measured({**FAST, GEMM: 70.0}),),
-        (LAST, earlier(measured({**FAST, GEMM: 80.0}, LONG_BEFORE), document=LONG_BEFORE)),
-        "fast-enough",
-    ),
+    "this machine, before the last set": ((measured(SLOW),),
+        (earlier(measured(FAST, LONG_BEFORE), document=LONG_BEFORE), ON_ANOTHER), "slower"),
+    "a new machine beside the old one": ((measured(FAST), measured(SLOW, gpu=XTX, kind="rack-b")),
+        (LAST,), "fast-enough first-measured"),
+    "slow on one of two machines": ((measured(SLOW), measured(FAST, gpu=XTX, kind="rack-b")),
+        (earlier(measured(FAST, BEFORE), measured(FAST, BEFORE, gpu=XTX, kind="rack-b")),), "slower"),
+    "the last set counts, not the best": ((measured({**FAST, GEMM: 70.0}),),
+        (LAST, earlier(measured({**FAST, GEMM: 80.0}, LONG_BEFORE), document=LONG_BEFORE)), "fast-enough"),
     "measured again": ((measured(SLOW, hours=3), measured(FAST, hours=2)), (LAST,), "fast-enough"),
     "slower when measured again": ((measured(FAST, hours=3), measured(SLOW, hours=2)), (LAST,), "slower"),
-    "one of two Pythons is slow": (
-        (measured(FAST, python="312", hours=1), measured(SLOW, python="311", hours=2)),
-        (LAST,),
-        "slower",
-    ),
-    "however old": (
-        (measured(FAST, hours=999),),
-        (earlier(measured(FAST, BEFORE, hours=9999)),),
-        "fast-enough",
-    ),
+    "one of two Pythons is slow":
+        ((measured(FAST, python="312", hours=1), measured(SLOW, python="311", hours=2)), (LAST,), "slower"),
+    "however old": ((measured(FAST, hours=999),), (earlier(measured(FAST, BEFORE, hours=9999)),),
+        "fast-enough"),
     "a run of chosen tests is none": ((measured(FAST, selected="-k speed"),), (LAST,), "not-measured"),
-    "a run that failed is none": (
-        (measured(FAST, outcome="fail"),),
+    "a run that failed is none": ((measured(FAST, outcome="fail"),),
         (earlier(measured(SLOW, BEFORE, outcome="fail"), measured(FAST, BEFORE, kind="b")),),
-        "not-measured",
-    ),
-}
+        "not-measured"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -14,16 +14,8 @@ from hypothesis import strategies as st
 from variantlib.variants_json import VariantsJson
 
 from rocm_wheels.core import errors
-from rocm_wheels.variants.document import (
-    SCHEMA,
-    SCHEMA_WITHOUT_PROVIDERS,
-    Provider,
-    VariantMetadata,
-    make_properties,
-    merge_documents,
-    parse_document,
-    parse_wheel_document,
-)
+from rocm_wheels.variants import document as documents
+from rocm_wheels.variants.document import SCHEMA, Provider, VariantMetadata, parse_document
 from rocm_wheels.variants.order import find_support, order_labels
 
 pytestmark = pytest.mark.contract
@@ -66,7 +58,7 @@ def test_a_document_is_read_and_written_back_as_it_was() -> None:
 def test_the_format_without_providers_is_read_and_stays_without() -> None:
     plain = document()
     del plain["providers"]
-    plain["$schema"] = SCHEMA_WITHOUT_PROVIDERS
+    plain["$schema"] = documents.SCHEMA_WITHOUT_PROVIDERS
     assert json.loads(read(plain).to_json()) == plain
 
 
@@ -74,7 +66,7 @@ Change = Callable[[dict[str, Any]], object]
 WRONG: list[Change] = [
     lambda d: d.pop("$schema"),
     lambda d: d.update({"$schema": "https://x/1.0.json"}),
-    lambda d: d.update({"$schema": SCHEMA_WITHOUT_PROVIDERS}),
+    lambda d: d.update({"$schema": documents.SCHEMA_WITHOUT_PROVIDERS}),
     lambda d: d.pop("providers"),
     lambda d: d.update(variant={}),
     lambda d: d.pop("default-priorities"),
@@ -124,14 +116,7 @@ def test_what_breaks_a_rule_is_refused_with_file_and_key(number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"\xff\xfe",
-        b"[" * 100_000,
-        b"[]",
-        b'{"variants": {}, "variants": {}}',
-    ],
+    "content", [b"", b"\xff\xfe", b"[" * 100_000, b"[]", b'{"variants": {}, "variants": {}}']
 )
 def test_what_is_no_document_is_refused(content: bytes) -> None:
     with refused(errors.DataError):
@@ -141,11 +126,10 @@ def test_what_is_no_document_is_refused(content: bytes) -> None:
 def test_a_wheel_states_its_own_variant_and_no_other() -> None:
     value = document()
     with refused(errors.DataError):
-        parse_wheel_document(json.dumps(value).encode(), name="x.whl", label="null")
+        documents.parse_wheel_document(json.dumps(value).encode(), name="x.whl", label="null")
     value["variants"] = {"null": {}}
-    assert parse_wheel_document(json.dumps(value).encode(), name="x.whl", label="null").variants == {
-        "null": {}
-    }
+    found = documents.parse_wheel_document(json.dumps(value).encode(), name="x.whl", label="null")
+    assert found.variants == {"null": {}}
 
 
 # --- joining ---
@@ -154,7 +138,7 @@ def test_a_wheel_states_its_own_variant_and_no_other() -> None:
 def variant(label: str, *, namespaces: tuple[str, ...] = ("amd",), **values: str) -> VariantMetadata:
     providers = {"amd": Provider(requires=("rocm-bootstrap",)), "rocm": Provider(requires=("rocm-x",))}
     providers["nvidia"] = Provider(requires=("nvidia-variant-provider",))
-    properties = make_properties((ns, "arch", value.split()) for ns, value in values.items())
+    properties = documents.make_properties((ns, "arch", value.split()) for ns, value in values.items())
     return VariantMetadata(namespaces, {label: properties}, {one: providers[one] for one in namespaces})
 
 
@@ -166,7 +150,7 @@ def test_several_vendors_join_in_one_release_whatever_the_order() -> None:
         ("d.whl", variant("null")),
         ("e.whl", variant("gfx942", amd="gfx942")),
     ]
-    joined = {merge_documents(order).to_json() for order in itertools.permutations(wheels)}
+    joined = {documents.merge_documents(order).to_json() for order in itertools.permutations(wheels)}
     assert len(joined) == 1
     found = parse_document(joined.pop(), name="x-1-variants.json")
     assert found.namespaces == ("amd", "rocm", "nvidia")
@@ -180,19 +164,18 @@ def test_several_vendors_join_in_one_release_whatever_the_order() -> None:
          "a.whl and b.whl have the label x with differ"),
         (variant("x", amd="1"), variant("y", namespaces=("rocm",), rocm="1"),
          "rank the namespaces differently"),
-        (
-            variant("x", amd="1"),
-            VariantMetadata(("amd",), {"null": {}}, {"amd": Provider(requires=("mine",))}),
-            "a.whl and b.whl name different providers of amd",
-        ),
+        (variant("x", amd="1"),
+         VariantMetadata(("amd",), {"null": {}}, {"amd": Provider(requires=("mine",))}),
+         "a.whl and b.whl name different providers of amd"),
         (variant("x", amd="1"), VariantMetadata(("amd", "rocm"), {"null": {}}),
          "b.whl names no provider of rocm, a.whl names its own"),
     ],
 )  # fmt: skip
 def test_a_conflict_names_both_wheels(one: VariantMetadata, other: VariantMetadata, message: str) -> None:
-    for documents in ([("a.whl", one), ("b.whl", other)], [("b.whl", other), ("a.whl", one)]):
+    wheels = [("a.whl", one), ("b.whl", other)]
+    for ordered in (wheels, wheels[::-1]):
         with pytest.raises(errors.DataError) as failure:
-            merge_documents(documents)
+            documents.merge_documents(ordered)
         assert message in str(failure.value)
         assert {"a.whl", "b.whl"} <= set(str(failure.value).split())
 
@@ -217,7 +200,7 @@ def test_order_is_by_namespace_then_value_then_label_and_null_is_last() -> None:
 
 def test_the_longer_of_two_lists_with_a_common_beginning_is_better() -> None:
     one, two = variant("a", amd="1"), variant("b", namespaces=("amd", "rocm"), amd="1 2", rocm="7")
-    both = merge_documents([("a", one), ("b", two)])
+    both = documents.merge_documents([("a", one), ("b", two)])
     assert order_labels(both, {"amd": {"arch": ["1"]}, "rocm": {"arch": ["7"]}}) == ["b", "a"]
     assert order_labels(both, {"amd": {"arch": ["1"]}}) == ["a"]
 
