@@ -33,64 +33,42 @@ def candidates(*wheels: str, rocm: str = RC) -> list[finalize.CandidateWheel]:
         ("2.9.0rc1+rocm7.1.0rc1", None, "2.9.0+rocm7.1.0rc1"),
         ("2.9.0rc1+rocm7.1.0rc1", (RC, "7.1.0"), "2.9.0+rocm7.1.0"),
         ("2.9.0rc1+rocm7.1.0rc10", ("7.1.0rc10", "7.1.0"), "2.9.0+rocm7.1.0"),
-        (
-            "2.13.0a0+git1a2b3c4d.rocm7.13.0a20260501",
-            ("7.13.0a20260501", "7.13.0"),
-            "2.13.0+git1a2b3c4d.rocm7.13.0",
-        ),
-        (
-            "3.5.0+git93ee3894.rocm7.1.0rc1.mini",
-            ("7.1.0rc1+mini", "7.1.0+mini"),
-            "3.5.0+git93ee3894.rocm7.1.0.mini",
-        ),
+        ("2.13.0a0+git1a2b3c4d.rocm7.13.0a20260501", ("7.13.0a20260501", "7.13.0"),
+         "2.13.0+git1a2b3c4d.rocm7.13.0"),
+        ("3.5.0+git93ee3894.rocm7.1.0rc1.mini", ("7.1.0rc1+mini", "7.1.0+mini"),
+         "3.5.0+git93ee3894.rocm7.1.0.mini"),
         ("1!2.9.0.post2.dev3", None, "1!2.9.0.post2"),
         ("0.24.0.dev20251124", None, "0.24.0"),
         ("2.9.0", None, "2.9.0"),
     ],
-)
+)  # fmt: skip
 def test_the_pre_release_goes_by_rule(version: str, rocm: tuple[str, str] | None, becomes: str) -> None:
     assert finalize.make_final_version(Version(version), rocm) == becomes
 
 
+TORCH_ALONE = ["torch 2.9.0rc1"]
 REFUSED: list[tuple[list[str], dict[str, list[str]], str]] = [
-    (
-        ["triton 3.5.0+rocm7.1.0"],
-        {},
-        r"triton 3\.5\.0\+rocm7\.1\.0 is no pre-release: say --keep triton .*--to triton=",
-    ),
+    (["triton 3.5.0+rocm7.1.0"], {},
+     r"triton 3\.5\.0\+rocm7\.1\.0 is no pre-release: say --keep triton .*--to triton="),
     (["torch 2.9.0rc1.post1"], {}, r"after a pre-release.*: say --to torch=VERSION"),
-    (
-        ["torch 2.9.0rc1+cu130"],
-        {"rocm": ["7.1.0"]},
-        r"the label \+cu130 does not say ROCm 7\.1\.0rc1: say --to torch",
-    ),
-    (["torch 2.9.0rc1"], {"rocm": ["7.1.1"]}, r"ROCm 7\.1\.0rc1 cannot become 7\.1\.1: that is another ROCm"),
-    (["torch 2.9.0rc1"], {"rocm": ["7.1.0rc2"]}, r"7\.1\.0rc2 is a pre-release"),
-    (
-        ["torch 2.9.0rc1"],
-        {"rocm": ["7.2.0rc1=7.2.0"]},
-        r"no wheel is for ROCm 7\.2\.0rc1; did you mean 7\.1\.0rc1",
-    ),
-    (["torch 2.9.0rc1"], {"rocm": ["new"]}, r"'new' is not a version"),
-    (["torch 2.9.0rc1"], {"to": ["torch"]}, r"--to torch: one version for each project"),
-    (["torch 2.9.0rc1"], {"to": ["torch=2.9.0", "torch=2.9.0"]}, r"one version for each project"),
-    (["torch 2.9.0rc1"], {"to": ["torhc=2.9.0"]}, r"no wheel is of torhc; did you mean torch"),
-    (["torch 2.9.0rc1"], {"keep": ["triton"]}, r"--keep triton: no wheel is of triton"),
-    (["torch 2.9.0rc1"], {"to": ["torch=2.9.0"], "keep": ["torch"]}, r"torch cannot be kept and get another"),
-    (
-        ["torch 2.9.0rc1"],
-        {"to": ["torch=2.10.0"]},
-        r"torch 2\.9\.0rc1 cannot become 2\.10\.0: that is another release",
-    ),
-    (["torch 2.9.0rc1"], {"to": ["torch=2.9.0rc2"]}, r"to become 2\.9\.0rc2, a pre-release"),
-    (
-        ["torch 2.9.0rc1+rocm7"],
-        {"to": ["torch=2.9.0"]},
-        r"lose its label: .* such as --to torch=2\.9\.0\+rocm7",
-    ),
+    (["torch 2.9.0rc1+cu130"], {"rocm": ["7.1.0"]},
+     r"the label \+cu130 does not say ROCm 7\.1\.0rc1: say --to torch"),
+    (TORCH_ALONE, {"rocm": ["7.1.1"]}, r"ROCm 7\.1\.0rc1 cannot become 7\.1\.1: that is another ROCm"),
+    (TORCH_ALONE, {"rocm": ["7.1.0rc2"]}, r"7\.1\.0rc2 is a pre-release"),
+    (TORCH_ALONE, {"rocm": ["7.2.0rc1=7.2.0"]}, r"no wheel is for ROCm 7\.2\.0rc1; did you mean 7\.1\.0rc1"),
+    (TORCH_ALONE, {"rocm": ["new"]}, r"'new' is not a version"),
+    (TORCH_ALONE, {"to": ["torch"]}, r"--to torch: one version for each project"),
+    (TORCH_ALONE, {"to": ["torch=2.9.0", "torch=2.9.0"]}, r"one version for each project"),
+    (TORCH_ALONE, {"to": ["torhc=2.9.0"]}, r"no wheel is of torhc; did you mean torch"),
+    (TORCH_ALONE, {"keep": ["triton"]}, r"--keep triton: no wheel is of triton"),
+    (TORCH_ALONE, {"to": ["torch=2.9.0"], "keep": ["torch"]}, r"torch cannot be kept and get another"),
+    (TORCH_ALONE, {"to": ["torch=2.10.0"]}, r"torch 2\.9\.0rc1 cannot become 2\.10\.0: that is another"),
+    (TORCH_ALONE, {"to": ["torch=2.9.0rc2"]}, r"to become 2\.9\.0rc2, a pre-release"),
+    (["torch 2.9.0rc1+rocm7"], {"to": ["torch=2.9.0"]},
+     r"lose its label: .* such as --to torch=2\.9\.0\+rocm7"),
     (["torch 2.9.0"], {"to": ["torch=2.9.0"]}, r"torch is 2\.9\.0 already: say --keep torch"),
     (["apex 1.0rc1", "apex 1.0rc2"], {}, r"two versions of apex would become 1\.0"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("wheels", "words", "said"), REFUSED)
@@ -114,12 +92,8 @@ def test_all_that_is_not_clear_is_said_at_once_and_parts_follow_their_whole() ->
         finalize.plan_final_wheels(found, finalize.FinalVersions.parse(found))
     assert len(str(told.value).splitlines()) == 2
     versions = finalize.FinalVersions.parse(found, ["Torch=2.9.0.post1"], ["triton", "apex"], ["7.1.0"])
-    assert [versions.find_version(wheel) for wheel in found] == [
-        "2.9.0.post1",
-        "2.9.0.post1",
-        "3.5.0",
-        "1.0",
-    ]
+    told = [versions.find_version(wheel) for wheel in found]
+    assert told == ["2.9.0.post1", "2.9.0.post1", "3.5.0", "1.0"]
 
 
 OLD, NEW = "2.9.0rc1+rocm7.1.0rc1", "2.9.0+rocm7.1.0"
@@ -131,10 +105,8 @@ ROCM = {Version(RC): Version("7.1.0")}
     ("text", "becomes"),
     [
         (f"torch=={OLD}", f"torch=={NEW}"),
-        (
-            f"Torch[opt, more] (=={OLD}) ; extra == 'a==2.9.0rc1'",
-            f"Torch[opt, more] (=={NEW}) ; extra == 'a==2.9.0rc1'",
-        ),
+        (f"Torch[opt, more] (=={OLD}) ; extra == 'a==2.9.0rc1'",
+         f"Torch[opt, more] (=={NEW}) ; extra == 'a==2.9.0rc1'"),
         ('torch ==2.9.0rc1,!=2.9.0 ; platform_system == "Linux"', None),
         ("torch ===2.9.0rc1+rocm7.1.0rc1", f"torch ==={NEW}"),
         ("torch==2.9.0rc1", "torch==2.9.0"),
@@ -145,18 +117,15 @@ ROCM = {Version(RC): Version("7.1.0")}
         ("triton==3.5.0", "triton==3.5.0"),
         ("numpy==2.9.0rc1", "numpy==2.9.0rc1"),
         (f"rocm[libraries]=={RC}", "rocm[libraries]==7.1.0"),
-        (
-            f"rocm-sdk-device-gfx942=={RC}; extra == 'device-gfx942'",
-            "rocm-sdk-device-gfx942==7.1.0; extra == 'device-gfx942'",
-        ),
+        (f"rocm-sdk-device-gfx942=={RC}; extra == 'device-gfx942'",
+         "rocm-sdk-device-gfx942==7.1.0; extra == 'device-gfx942'"),
         ("rocm[libraries]==7.1.0rc10", "rocm[libraries]==7.1.0rc10"),
     ],
-)
+)  # fmt: skip
 def test_pins_follow_and_all_else_stays_as_it_is_written(text: str, becomes: str | None) -> None:
     if becomes is None:
-        with pytest.raises(
-            errors.ReleaseError, match=r"it requires torch.*, which 2\.9\.0\+rocm7\.1\.0 is not"
-        ):
+        said = r"it requires torch.*, which 2\.9\.0\+rocm7\.1\.0 is not"
+        with pytest.raises(errors.ReleaseError, match=said):
             version_edit.rewrite_requirement(text, MOVED, ROCM)
     else:
         assert version_edit.rewrite_requirement(text, MOVED, ROCM) == becomes
@@ -195,35 +164,31 @@ TORCH = {
 }
 
 
+def rewritten(
+    files: dict[str, bytes], versions: tuple[str, str], rocm: tuple[str, str] | None, project: str = "pytorch"
+) -> dict[str, bytes]:
+    return version_edit.rewrite_version_files(files, load_project(project), versions, rocm)
+
+
 def test_files_say_the_new_version_and_hip_what_it_said() -> None:
-    found = version_edit.rewrite_version_files(TORCH, load_project("pytorch"), (OLD, NEW), (RC, "7.1.0"))
+    file, hip = "torch/version.py", (RC, "7.1.0")
+    found = rewritten(TORCH, (OLD, NEW), hip)
     assert found == {
-        "torch/version.py": TORCH["torch/version.py"].replace(
-            b'"2.9.0rc1+rocm7.1.0rc1"', b'"2.9.0+rocm7.1.0"'
-        ),
+        file: TORCH[file].replace(b'"2.9.0rc1+rocm7.1.0rc1"', b'"2.9.0+rocm7.1.0"'),
         "torch/_rocm_init.py": TORCH["torch/_rocm_init.py"].replace(b"rc1", b""),
     }
-    assert set(version_edit.rewrite_version_files(TORCH, load_project("pytorch"), (OLD, NEW), None)) == {
-        "torch/version.py"
-    }
+    assert set(rewritten(TORCH, (OLD, NEW), None)) == {file}
     # a variant has no label in its version, and its files have the one that it was built with
-    assert (
-        version_edit.rewrite_version_files(
-            TORCH, load_project("pytorch"), ("2.9.0rc1", "2.9.0"), (RC, "7.1.0")
-        )
-        == found
-    )
-    kept = version_edit.rewrite_version_files(TORCH, load_project("pytorch"), ("2.9.0rc1", "2.9.0"), None)
-    assert b'"2.9.0+rocm7.1.0rc1"' in kept["torch/version.py"]
+    assert rewritten(TORCH, ("2.9.0rc1", "2.9.0"), hip) == found
+    assert b'"2.9.0+rocm7.1.0rc1"' in rewritten(TORCH, ("2.9.0rc1", "2.9.0"), None)[file]
     triton = {"triton/__init__.py": b"__version__ = '3.5.0rc1'\n"}
-    assert version_edit.rewrite_version_files(
-        triton, load_project("triton"), ("3.5.0rc1+git1", "3.5.0+git1"), None
-    ) == {"triton/__init__.py": b"__version__ = '3.5.0'\n"}
+    final = {"triton/__init__.py": b"__version__ = '3.5.0'\n"}
+    assert rewritten(triton, ("3.5.0rc1+git1", "3.5.0+git1"), None, "triton") == final
 
 
 def test_a_version_that_was_never_right_stays_and_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     strange = {"torch/version.py": b"__version__ = '2.8.0'\n"}
-    assert version_edit.rewrite_version_files(strange, load_project("pytorch"), (OLD, NEW), None) == {}
+    assert rewritten(strange, (OLD, NEW), None) == {}
     assert "torch/version.py says '2.8.0', which is not the version of its wheel" in capsys.readouterr().err
 
 
@@ -231,17 +196,11 @@ def test_a_version_that_was_never_right_stays_and_is_told(capsys: pytest.Capture
     ("name", "content", "said"),
     [
         ("torch/version.py", b"__version__ = ", "torch/version.py is not Python"),
-        (
-            "torch/version.py",
-            b"__version__ = '2.9.0' 'rc1+rocm7.1.0rc1'\n",
-            "torch/version.py:1: .* cannot be rewritten",
-        ),
+        ("torch/version.py", b"__version__ = '2.9.0' 'rc1+rocm7.1.0rc1'\n", "version.py:1: .* be rewritten"),
         ("torch/_rocm_init.py", b"f(check_version='7.1.0rc2')\n", r"does not ask for ROCm 7\.1\.0rc1"),
         ("torch/_rocm_init.py", b"f()\n", r"does not ask for ROCm 7\.1\.0rc1"),
     ],
 )
 def test_files_that_cannot_be_rewritten_are_named(name: str, content: bytes, said: str) -> None:
     with pytest.raises(errors.ReleaseError, match=said):
-        version_edit.rewrite_version_files(
-            {name: content}, load_project("pytorch"), (OLD, NEW), (RC, "7.1.0")
-        )
+        rewritten({name: content}, (OLD, NEW), (RC, "7.1.0"))
