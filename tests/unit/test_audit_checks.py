@@ -137,6 +137,7 @@ BILL = "demo-1.0.dist-info/sboms/rocm-wheels.cdx.json"
 OLD_LICENCE = "Classifier: License :: OSI Approved :: MIT License"
 OLD_FORM = b"Metadata-Version: 1.0\nName: demo\nVersion: 1.0\nRequires-Python: >=3.10\n"
 SETUPTOOLS = OLD_FORM.replace(b"1.0", b"2.1", 1) + b"License-File: LICENSE\n"
+LINUX_TAG = "manylinux_2_17_x86_64"
 OMP = library(soname="libgomp.so.1")
 MODULE = "demo/_x.cpython-311-x86_64-linux-gnu.so"
 
@@ -392,6 +393,13 @@ MUTATIONS: list[Row] = [
         become({MODULE: OMP}, tag="cp311-abi3-manylinux_2_17_x86_64"),
         "3.11 and later",
     ),
+    (
+        "every-python",
+        "RW060 warning",
+        become({MODULE: OMP}, tag=f"py3-none-{LINUX_TAG}"),
+        "for Python 3.11 alone",
+    ),
+    ("one-python", "", become({MODULE: OMP}, tag=f"py3-none-{LINUX_TAG}", python="==3.11.*"), ""),
     (
         "named-machine",
         "RW060 error",

@@ -165,6 +165,19 @@ def test_in_wheels_of_ours_it_is_an_error(built: tuple[Draft, Draft], tmp_path: 
         assert check in {finding.check for finding in report.errors}
 
 
+def test_a_module_of_ours_has_the_function_that_its_import_calls(tmp_path: Path) -> None:
+    """Others load what is named like a module by torch.ops.load_library."""
+    linker = Linker(tmp_path / "link")
+    member = "triton/_x.cpython-311-x86_64-linux-gnu.so"
+    for function, recipe, named in (("PyInit__x", True, False), ("main", True, True), ("main", False, False)):
+        content = linker.link("_x.so", f"void* {function}(void) {{ return 0; }}")
+        draft = Draft("triton", "3.5.0", members={"triton/__init__.py": b"", member: content})
+        project_of_ours = project.load_project("triton") if recipe else None
+        expected = audited_wheel.WheelExpectation(project_of_ours, "linux")
+        report = verify.verify_wheel(draft.write(tmp_path), expected)
+        assert ("extension-modules" in {finding.check for finding in report.errors}) is named
+
+
 def test_from_the_command_line(
     built: tuple[Draft, Draft], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from audit_mutations import Mutation, Row, assert_named, become, drop, name_rows, put
 from binaries import code_object, kpack, kpack_reference
-from wheels import INIT, VERSION, Draft, bundle, library, torch_draft
+from wheels import INIT, VERSION, Draft, bundle, dll, library, torch_draft
 
 from rocm_wheels.audit import audited_wheel, outputs, verify
 from rocm_wheels.audit.checks import CHECKS
@@ -184,6 +184,7 @@ FAULTS: list[Row] = [
     ("no-runtime", "RW013 error", init('["amdhip64"]', '["hiprtc"]'), "does not preload amdhip64"),
     ("undeclared-extra", "RW005 error", requiring(ROCM, TRITON, "x; extra == 'y'"), "the extra y"),
     ("text", "RW045 error", put("torch/lib/libx.so", b"INPUT(libx.so.1)"), "is no ELF file"),
+    ("of-windows", "RW045 error", put("torch/lib/c10.dll", dll("KERNEL32.dll")), "is for amd64"),
     ("relocations", "RW027 error", put("torch/lib/libc10.so", library(flags=4)), "DT_TEXTREL"),
     ("repaired", "RW021 error", become({"torch/lib/libc10.so": AT_HOME}, tag=REPAIRED), "/home/ci/sdk/lib"),
     (

@@ -88,7 +88,7 @@ def check_architecture(wheel: AuditedWheel) -> Findings:
         raise Skip("holds no native library for the system that it is for")
     if platform.system == "linux":
         foreign = {n: b.architecture for n, b in wheel.scan.binaries.items() if n not in wheel.binaries}
-        foreign |= {n: other for n, other in machines.items() if n not in wheel.scan.imports}
+        foreign |= {n: m for n, m in machines.items() if wheel.has_recipe or n not in wheel.scan.imports}
     else:
         foreign = {
             member: other

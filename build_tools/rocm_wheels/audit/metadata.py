@@ -154,7 +154,7 @@ def check_requires_python(wheel: AuditedWheel) -> Findings:
     refused: dict[str, str] = {}
     if wheel.expected.python_tag is not None:
         version = get_python_version(wheel.expected.python_tag)
-        if not _admits(admitted, int(version.removeprefix("3."))):
+        if not admits_python(admitted, int(version.removeprefix("3."))):
             refused[version] = "which it was built for"
     later: list[tuple[Tag, int]] = []
     for tag in sorted(wheel.scan.name.tags if wheel.scan.name else (), key=str):
@@ -164,9 +164,9 @@ def check_requires_python(wheel: AuditedWheel) -> Findings:
         minor = int(match["minor"] or 0)
         if match["minor"] is None or tag.abi in ("abi3", "none"):
             later.append((tag, minor))
-        elif not _admits(admitted, minor):
+        elif not admits_python(admitted, minor):
             refused.setdefault(f"3.{minor}", f"which its tag {tag} is for")
-    if later and not any(_admits(admitted, m) for _, first in later for m in range(first, _NO_PYTHON)):
+    if later and not any(admits_python(admitted, m) for _, first in later for m in range(first, _NO_PYTHON)):
         refused[f"3.{min(first for _, first in later)}"] = f"and all later ones, which {later[0][0]} is for"
     for version, reason in refused.items():
         message = f"Requires-Python {admitted} shuts out {version}, {reason}"
@@ -177,7 +177,7 @@ _PYTHON_TAG = re.compile(r"(?:cp|py)3(?P<minor>[0-9]+)?")
 _NO_PYTHON = 40  # there is no 3.40: an end for what is for all Pythons from one on
 
 
-def _admits(admitted: SpecifierSet, minor: int) -> bool:
+def admits_python(admitted: SpecifierSet, minor: int) -> bool:
     """Tell whether any patch release of a Python is admitted."""
     return any(admitted.contains(f"3.{minor}.{patch}") for patch in range(100))
 

@@ -7,15 +7,18 @@ Sources: PEP 3149 and PEP 384 (tags in the names of extension modules); PyPA spe
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.audit.audited_wheel import EXTENSION_MODULE, AuditedWheel
 from rocm_wheels.audit.definition import Findings, Skip, check, error, join_names, warning
-from rocm_wheels.core.errors import DataError
+from rocm_wheels.audit.metadata import admits_python
+from rocm_wheels.core.errors import DataError, Finding
 from rocm_wheels.wheels import dist_info, hazards
 
+_NEWEST_PYTHON = 14
 _CPYTHON_TAG = re.compile(r"cp3(?P<minor>[0-9]+)")
 
 
@@ -56,12 +59,22 @@ def check_extension_modules(wheel: AuditedWheel) -> Findings:
         elif lacking:
             message = f"cannot be imported by Python {join_names(lacking)}, which the wheel is for"
             yield error(message, member)
+        minors = {match["minor"] for match in matches}
+        if not pythons and None not in minors and _admits_others(wheel, minors):
+            message = f"is for Python 3.{' and 3.'.join(sorted(minors))} alone, the tags for every Python"
+            yield Finding(wheel.severity, message, subject=member)
     for match in (match for of_module in modules.values() for match in of_module):
         binary = wheel.binaries.get(match.string)
         tells = binary is not None and binary.symbols is not None and binary.symbols.exported
         # others load what is named like that by torch.ops.load_library
         if wheel.has_recipe and match["minor"] and tells and not wheel.exports_module(match.string, match):
             yield error(f"has no function PyInit_{match['module']}, which its import calls", match.string)
+
+
+def _admits_others(wheel: AuditedWheel, minors: Collection[str]) -> bool:
+    """Tell whether Requires-Python admits a Python 3 that exists, and is none of these."""
+    pythons = [minor for minor in range(9, _NEWEST_PYTHON + 1) if str(minor) not in minors]
+    return any(admits_python(wheel.metadata.requires_python, minor) for minor in pythons)
 
 
 def _fits(match: re.Match[str], minor: str, threads: bool, stable: bool) -> bool:
