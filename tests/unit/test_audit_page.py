@@ -68,13 +68,11 @@ def test_nothing_that_a_wheel_says_leaves_its_place(tmp_path: Path) -> None:
     finding = errors.Finding("error", HOSTILE, HOSTILE, HOSTILE, check="lost-files")
     name = "demo-1.0-cp311-cp311-linux_x86_64.whl"
     report = audited_wheel.AuditReport(
-        tmp_path / name,
+        wheel=tmp_path / name,
         size=1,
         sha256="0" * 64,
         targets=(HOSTILE,),
         findings=(finding, replace(finding, check="archive")),
-        ran=(),
-        skipped=(),
         libraries={HOSTILE: (HOSTILE,)},
         largest={HOSTILE: 3},
         compared_with=HOSTILE,
@@ -84,7 +82,12 @@ def test_nothing_that_a_wheel_says_leaves_its_place(tmp_path: Path) -> None:
     set_finding = replace(finding, check="set-files")
     skip = definition.SkippedCheck(HOSTILE, HOSTILE)
     of_set = audited_set.SetReport(
-        HOSTILE, "folder", {HOSTILE: "0" * 64}, (set_finding,), (), (skip,), compared_with=HOSTILE
+        origin=HOSTILE,
+        kind="folder",
+        wheels={HOSTILE: "0" * 64},
+        findings=(set_finding,),
+        skipped=(skip,),
+        compared_with=HOSTILE,
     )
     shown = read_page(page.render_audit_page([report, odd], HOSTILE, of_set))
     assert shown.text.count("<script>alert(1)") > 20
@@ -95,8 +98,10 @@ def test_many_libraries_of_one_folder_share_a_row(tmp_path: Path) -> None:
     libraries = {f"torch/lib/kernels/k{number}.so": ("gfx942",) for number in range(40)}
     libraries |= {f"torch/lib/rocblas/library/T{number}_gfx1100.co": ("gfx1100",) for number in range(3)}
     path = tmp_path / "torch-1.0-cp311-cp311-linux_x86_64.whl"
-    report = audited_wheel.AuditReport(path, 1, "0" * 64, ("gfx942",), (), (), (), libraries=libraries)
-    of_set = audited_set.SetReport("here", "folder", {path.name: "0" * 64}, (), (), ())
+    report = audited_wheel.AuditReport(
+        wheel=path, size=1, sha256="0" * 64, targets=("gfx942",), libraries=libraries
+    )
+    of_set = audited_set.SetReport(origin="here", kind="folder", wheels={path.name: "0" * 64})
     shown = read_page(page.render_audit_page([report], "1", of_set))
     assert "torch/lib/kernels/ (40 files) (torch) gfx942" in shown.text
     assert "torch/lib/rocblas/library/*.co (torch) gfx1100" in shown.text

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from rocm_wheels.audit.audited_wheel import AuditedWheel, CheckReport
-from rocm_wheels.audit.definition import Findings, SkippedCheck, check, error
-from rocm_wheels.core.errors import Finding
+from rocm_wheels.audit.definition import Findings, check, error
 
 SetKind = Literal["folder", "index", "lock", "set"]
 
@@ -98,23 +97,17 @@ class AuditedSet:
         return {project: tuple(wheels[project]) for project in sorted(wheels)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SetReport(CheckReport):
     """What the checks of sets said: ``wheels`` are those of the set, with their SHA-256.
 
     ``older``: how many files of an index were not read, because newer ones stand before them.
-    ``compared_with``: the set that it is compared with, "" for none.
     """
 
     origin: str
     kind: SetKind
-    wheels: Mapping[str, str]
-    findings: tuple[Finding, ...]
-    ran: tuple[str, ...]
-    skipped: tuple[SkippedCheck, ...]
+    wheels: Mapping[str, str] = field(default_factory=dict)
     older: int = 0
-    ignored: tuple[Finding, ...] = ()
-    compared_with: str = ""
 
     @property
     def title(self) -> str:
@@ -128,7 +121,6 @@ class SetReport(CheckReport):
             "kind": self.kind,
             "wheels": dict(self.wheels),
             "older": self.older,
-            **({"compared_with": self.compared_with} if self.compared_with else {}),
             **self.describe_checks(),
         }
 

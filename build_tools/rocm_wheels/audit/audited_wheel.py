@@ -25,7 +25,6 @@ from rocm_wheels.core.errors import DataError, Finding, Severity, find_errors
 from rocm_wheels.device_code import code_objects, kpack
 from rocm_wheels.models import gfx, project_names
 from rocm_wheels.models.project import Project, load_project
-from rocm_wheels.variants.targets import WheelTargets
 from rocm_wheels.wheels import platform_promises, required_packages
 from rocm_wheels.wheels.dist_info import RecordEntry, WheelMetadata, WheelName, list_dist_info_folders
 from rocm_wheels.wheels.scan import WheelScan
@@ -410,16 +409,19 @@ def describe_finding(finding: Finding) -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True, kw_only=True)
 class CheckReport:
     """What checks said about something: a wheel, a set.
 
     ``ran`` and ``skipped`` together name every check; ``ignored`` are findings that exceptions cover.
+    ``compared_with``: the older wheel or set that it was compared with, "" for none.
     """
 
-    findings: tuple[Finding, ...]
-    ran: tuple[str, ...]
-    skipped: tuple[SkippedCheck, ...]
-    ignored: tuple[Finding, ...]
+    findings: tuple[Finding, ...] = ()
+    ran: tuple[str, ...] = ()
+    skipped: tuple[SkippedCheck, ...] = ()
+    ignored: tuple[Finding, ...] = ()
+    compared_with: str = ""
 
     @property
     def title(self) -> str:
@@ -439,6 +441,7 @@ class CheckReport:
     def describe_checks(self) -> dict[str, object]:
         """Return what the checks said as plain JSON values."""
         return {
+            **({"compared_with": self.compared_with} if self.compared_with else {}),
             "passed": self.passed,
             "findings": [describe_finding(finding) for finding in self.findings],
             "ignored": [describe_finding(finding) for finding in self.ignored],
@@ -447,38 +450,31 @@ class CheckReport:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AuditReport(CheckReport):
     """What the checks said about one wheel.
 
     ``targets`` are the base gfx targets of all device code inside, ``size`` is in bytes. ``archives`` are
     the ``.kpack`` archives that libraries name as the place of theirs, ``parts`` the device wheels that
-    were read with it, with their SHA-256, ``held_targets`` is what a variant may say of the wheel.
+    were read with it, with their SHA-256.
     ``libraries``: the targets of each member with device code. ``jit_sources``: the HIP sources that the
     user's machine compiles. ``record``: its RECORD, as it was read. ``requirements``: what it requires on its
     platform without an extra. ``recipe``: the one that it was held to. ``largest``: its largest members,
-    with their bytes. ``compared_with``: the older wheel that it was compared with, "" for none, of
-    ``compared_size`` bytes.
+    with their bytes. ``compared_size``: the bytes of the wheel that it was compared with.
     """
 
     wheel: Path
     size: int
     sha256: str
-    targets: tuple[str, ...]
-    findings: tuple[Finding, ...]
-    ran: tuple[str, ...]
-    skipped: tuple[SkippedCheck, ...]
+    targets: tuple[str, ...] = ()
     archives: tuple[str, ...] = ()
     parts: Mapping[str, str] = field(default_factory=dict)
-    held_targets: WheelTargets = field(default_factory=WheelTargets)
     libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     jit_sources: tuple[str, ...] = ()
     record: tuple[RecordEntry, ...] = ()
     requirements: tuple[str, ...] = ()
-    ignored: tuple[Finding, ...] = ()
     recipe: str = ""
     largest: Mapping[str, int] = field(default_factory=dict)
-    compared_with: str = ""
     compared_size: int = 0
 
     @property
@@ -499,6 +495,5 @@ class AuditReport(CheckReport):
             "device_wheels": list(self.parts),
             "device_wheels_sha256": dict(self.parts),
             "jit_sources": list(self.jit_sources),
-            **({"compared_with": self.compared_with} if self.compared_with else {}),
             **self.describe_checks(),
         }

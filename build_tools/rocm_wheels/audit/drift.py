@@ -45,9 +45,15 @@ _DIFF_TIP = "see which files changed: `rocm-wheels wheel diff`"
 WheelKey = tuple[str, tuple[str, ...], str, str]
 
 
-def make_wheel_key(file_name: str) -> WheelKey:
-    """Return what a wheel is matched by: project, Python with ABI, machine, label. DataError for no wheel."""
-    name = dist_info.parse_wheel_name(file_name)
+def make_wheel_key(file_name: str) -> WheelKey | None:
+    """Return what a wheel is matched by: project, Python with ABI, machine, label.
+
+    None for what is not named like a wheel: a check of the wheel tells.
+    """
+    try:
+        name = dist_info.parse_wheel_name(file_name)
+    except errors.DataError:
+        return None
     try:
         platform = required_packages.read_wheel_platform(Path(file_name))
         machine = f"{platform.system} {platform.architecture}" if platform is not None else "any"
@@ -62,21 +68,13 @@ def match_wheels(names: Iterable[str], old_names: Iterable[str]) -> dict[str, st
 
     Of several versions the newest counts. What is not named like a wheel is left out.
     """
-    newest: dict[WheelKey, tuple[Version, str]] = {}
-    for old in filter(_is_wheel_name, old_names):
-        key, version = make_wheel_key(old), dist_info.parse_wheel_name(old).version
-        newest[key] = max(newest.get(key, (version, old)), (version, old))
-    keys = {name: make_wheel_key(name) for name in names if _is_wheel_name(name)}
-    return {name: newest[key][1] for name, key in keys.items() if key in newest}
-
-
-def _is_wheel_name(name: str) -> bool:
-    """Tell whether a file is named like a wheel; that one is not, a check of the wheel tells."""
-    try:
-        dist_info.parse_wheel_name(name)
-    except errors.DataError:
-        return False
-    return True
+    newest: dict[WheelKey | None, tuple[Version, str]] = {}
+    for old in old_names:
+        if (key := make_wheel_key(old)) is not None:
+            version = dist_info.parse_wheel_name(old).version
+            newest[key] = max(newest.get(key, (version, old)), (version, old))
+    matches = {name: newest.get(make_wheel_key(name)) for name in names}
+    return {name: match[1] for name, match in matches.items() if match is not None}
 
 
 @check("RW090 lost-wheels (error)", kind="set")

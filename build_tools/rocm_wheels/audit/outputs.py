@@ -166,8 +166,8 @@ def _format_report(report: CheckReport, facts: Sequence[str], *, notes: bool = T
         tables.format_count(number, word) for word, number in count_severities([report]).items() if number
     ]
     facts = [*facts, *([f"{len(report.ignored)} ignored"] if report.ignored else [])]
-    if compared := getattr(report, "compared_with", ""):
-        facts.append(f"compared with {compared}")
+    if report.compared_with:
+        facts.append(f"compared with {report.compared_with}")
     verdict = f"{'passed' if report.passed else 'FAILED'} {report.title}"
     lines = [f"{verdict}: {', '.join(counts) or 'nothing found'} ({'; '.join(facts)})"]
     groups: dict[tuple[str, str], list[FindingGroup]] = {}

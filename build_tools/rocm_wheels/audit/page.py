@@ -24,7 +24,7 @@ def render_audit_page(reports: Sequence[AuditReport], version: str, of_set: SetR
     Wheels with errors stand first; what several Pythons have alike is one row.
     """
     title = format_count(len(reports), "wheel")
-    report = of_set or SetReport(title, "folder", {}, (), (), ())
+    report = of_set or SetReport(origin=title, kind="folder")
     wheels = sorted(reports, key=lambda wheel: (wheel.passed, wheel.wheel.name))
     numbers = {wheel.wheel.name: number for number, wheel in enumerate(wheels, 1)}
     every = (report, *wheels)

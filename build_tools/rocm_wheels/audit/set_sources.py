@@ -83,20 +83,15 @@ def _collect_index(place: str, folder: Path) -> audited_set.SetFiles:
         )
     pages = [link.url if link.url.endswith("/") else f"{link.url}/" for link in projects]
     answers = parallel.run_in_parallel(lambda page: _read_links(reader, page), pages, jobs=_JOBS)
-    newest: dict[str, IndexLink] = {}
-    older: list[str] = []
+    rows: list[tuple[str, Version, IndexLink]] = []
     for link in (link for answer in answers for link in answer if link.yanked is None):
-        try:
-            key, version = _describe_link(link)
-        except errors.DataError:
-            continue  # no installer reads it either; the conformance of the index tells
-        if key and key not in newest:
-            newest[key] = link
-        elif key and version > _describe_link(newest[key])[1]:
-            older.append(file_name_of_link(newest[key]))
-            newest[key] = link
-        elif key:
-            older.append(file_name_of_link(link))
+        with suppress(errors.DataError):  # no installer reads it either; the conformance of the index tells
+            rows.append((*_describe_file(file_name_of_link(link)), link))
+    newest: dict[str, IndexLink] = {}
+    for key, _, link in sorted(rows, key=lambda row: row[1], reverse=True):
+        newest.setdefault(key, link)
+    newest.pop("", None)
+    older = [file_name_of_link(link) for key, _, link in rows if newest.get(key, link) is not link]
     if not newest:
         raise errors.UsageError(f"{shell.hide_credentials(place)}: the index has no wheels", tip=_PLACES_TIP)
     listed = audited_set.SetFiles(
@@ -119,10 +114,6 @@ def add_named_wheels(files: audited_set.SetFiles, named: Sequence[Path]) -> audi
         older += [wheel.name for wheel in outdated]
         listed = [wheel for wheel in listed if wheel not in outdated]
     return replace(files, wheels=tuple(listed), named=tuple(named), older=tuple(sorted(older)))
-
-
-def _describe_link(link: IndexLink) -> tuple[str, Version]:
-    return _describe_file(file_name_of_link(link))
 
 
 def _describe_file(name: str) -> tuple[str, Version]:

@@ -15,7 +15,6 @@ from rocm_wheels.audit import audited_set, audited_wheel, drift_limits, import_c
 from rocm_wheels.audit.checks import CHECKS, DRIFT_CHECKS, IMPORT_CHECK, SET_CHECKS, find_check
 from rocm_wheels.audit.definition import AuditCheck, SkippedCheck
 from rocm_wheels.core import errors, files, parallel
-from rocm_wheels.variants.targets import collect_wheel_targets
 from rocm_wheels.wheels import required_packages
 from rocm_wheels.wheels.scan import WheelScan, scan_wheel
 
@@ -75,27 +74,8 @@ def read_wheels(
     outcomes = dict(
         zip(paths, parallel.run_in_parallel(scan_or_fail, paths, jobs=os.cpu_count() or 1), strict=True)
     )
-    scans: dict[Path, WheelScan] = {}
-    damaged: dict[Path, errors.DataError] = {}
-    for path in expected:
-        outcome = outcomes[path]
-        if isinstance(outcome, WheelScan):
-            scans[path] = outcome
-        else:
-            damaged[path] = outcome
-    read = join_scans(scans, expected, find_links=find_links, together=together)
-    return replace(read, damaged={**damaged, **read.damaged})
-
-
-def join_scans(
-    scans: Mapping[Path, WheelScan],
-    expected: Mapping[Path, audited_wheel.WheelExpectation],
-    *,
-    find_links: Sequence[Path] = (),
-    together: bool = False,
-) -> ReadWheels:
-    """Return wheels that were scanned, with what they are to each other, as ``read_wheels`` does."""
-    damaged: dict[Path, errors.DataError] = {}
+    scans = {path: scan for path in expected if isinstance(scan := outcomes[path], WheelScan)}
+    damaged = {path: fault for path in expected if isinstance(fault := outcomes[path], errors.DataError)}
     packages = None
     if find_links or together:
         packages = required_packages.PackagePool.collect(
@@ -129,19 +109,16 @@ def check_wheel(
     scan, expected = subject.scan, subject.expected
     older = subject.baseline.wheel.scan if subject.baseline is not None else None
     checks = (*CHECKS, *(DRIFT_CHECKS if older is not None else ()))
-    findings, ran, skipped = _run_checks(checks, replace(subject, environment=environment))
+    outcome = _run_checks(checks, replace(subject, environment=environment))
     largest = sorted(scan.members, key=lambda member: -member.size)[:_LARGEST]
     return audited_wheel.AuditReport(
         wheel=scan.path,
         size=scan.size,
         sha256=scan.sha256,
         targets=subject.targets,
-        findings=findings,
-        ran=ran,
-        skipped=skipped,
+        **outcome,
         archives=tuple(sorted({name for names in scan.moved_code.values() for name in names})),
         parts={part.path.name: part.sha256 for part in subject.parts},
-        held_targets=collect_wheel_targets(scan.device_code, scan.moved_code),
         libraries={
             name: tuple(sorted({str(code.target) for code in objects}))
             for name, objects in scan.device_code.items()
@@ -158,23 +135,18 @@ def check_wheel(
 
 def check_set(subject: audited_set.AuditedSet) -> audited_set.SetReport:
     """Run every check of sets on one whose wheels were read."""
-    findings, ran, skipped = _run_checks(SET_CHECKS, subject)
     return audited_set.SetReport(
         origin=subject.origin,
         kind=subject.files.kind,
         wheels=dict(sorted(subject.sha256_by_name.items())),
-        findings=findings,
-        ran=ran,
-        skipped=skipped,
+        **_run_checks(SET_CHECKS, subject),
         older=len(subject.files.older),
         compared_with=subject.compared.origin if subject.compared is not None else "",
     )
 
 
-def _run_checks(
-    checks: Iterable[AuditCheck], subject: Any
-) -> tuple[tuple[errors.Finding, ...], tuple[str, ...], tuple[SkippedCheck, ...]]:
-    """Return what checks found, which ran, and which did not."""
+def _run_checks(checks: Iterable[AuditCheck], subject: Any) -> dict[str, Any]:
+    """Return what checks found, which ran, and which did not, as a report has it."""
     findings: list[errors.Finding] = []
     ran: list[str] = []
     skipped: list[SkippedCheck] = []
@@ -187,7 +159,7 @@ def _run_checks(
         else:
             ran.append(check.name)
             findings += outcome
-    return tuple(findings), tuple(ran), tuple(skipped)
+    return {"findings": tuple(findings), "ran": tuple(ran), "skipped": tuple(skipped)}
 
 
 def _scan_expected(path: Path, expected: audited_wheel.WheelExpectation) -> WheelScan:
@@ -221,8 +193,14 @@ def make_unreadable_report(
         "error", message.removeprefix(f"{path} "), tip or archive.fix, check=archive.name
     )
     recipe = expected.project.name if expected.project is not None else ""
-    size, digest = path.stat().st_size, files.hash_file(path)
-    return audited_wheel.AuditReport(path, size, digest, (), (finding,), (archive.name,), (), recipe=recipe)
+    return audited_wheel.AuditReport(
+        wheel=path,
+        size=path.stat().st_size,
+        sha256=files.hash_file(path),
+        findings=(finding,),
+        ran=(archive.name,),
+        recipe=recipe,
+    )
 
 
 def add_import_check(
