@@ -427,6 +427,7 @@ MUTATIONS: list[Row] = [
     ("used-soname", "RW028 error", become(TWIN), "libtorch_hip.so"),
     ("stray-module", "RW031 error", need("libstray.so"), "libstray.so is neither"),
     ("stray-behind", "RW031 error", become(BEHIND), "libz9.so is neither"),
+    ("libpython", "RW031 warning", need("libpython3.11.so.1.0"), "is linked to libpython3.11.so.1.0"),
     ("driver", "RW031 info", need("libamdhip64.so.7", "libcuda.so.1"), "libamdhip64.so.7, libcuda.so.1"),
     (
         "openmp-of-torch",

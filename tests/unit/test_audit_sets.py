@@ -424,6 +424,12 @@ MUTATIONS: list[tuple[str, str, Mutation, str]] = [
         ),
         "another GPU",
     ),
+    (
+        "no-kernels-of-rocm",
+        "set-target-packages",
+        replace_requirement("amd-torchaudio-device-gfx942-311", f"rocm-sdk-device-gfx942=={ROCM}", "numpy"),
+        "requires no rocm-sdk-device-gfx942",
+    ),
     ("silent", "device-default", silence_host, ""),
     ("built-triton", "set-pins", pin_triton("3.5.0+rocm7.1.0"), "the set has no triton"),
     ("public-triton", "", pin_triton("3.5.0"), ""),

@@ -359,6 +359,16 @@ def test_a_project_that_needs_no_rocm_must_not_require_it(tmp_path: Path) -> Non
     assert checked(report) == {"rocm-requirement"}
 
 
+@pytest.mark.parametrize("package", ["rocm[libraries]==7.1.0", "rocm-sdk-device-gfx942==7.1.0"])
+def test_a_wheel_that_carries_its_rocm_requires_none_of_it(package: str, tmp_path: Path) -> None:
+    draft = torch_draft()
+    draft.members["torch/_rocm/lib/libamdhip64.so.7"] = library(soname="libamdhip64.so.7")
+    draft.requires = ["rocm-bootstrap", package]
+    report = verify.verify_wheel(draft.write(tmp_path), expectation())
+    [finding] = [finding for finding in report.errors if finding.check == "rocm-requirement"]
+    assert finding.message.startswith(f"requires {package}; carries its ROCm in torch/_rocm/")
+
+
 FULL, PART = HIP, "torch/lib/libaotriton_v2.so.0.11.0"
 XNACK = ("gfx90a:xnack+", "gfx90a:xnack-")
 UNSTATED = {"version": None, "python_tag": None, "rocm_version": None, "requirements": ()}

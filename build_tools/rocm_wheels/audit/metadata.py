@@ -24,6 +24,7 @@ _PLATFORM_TAGS = {"linux": re.compile(r"(many|musl)?linux"), "windows": re.compi
 _INSTALLER_FIELDS = frozenset(("requires-dist", "requires-python", "provides-extra"))
 _NAMED_EXTRA = re.compile(r'extra == "([^"]*)"')
 _ROCM, _LIBRARIES = "rocm", "libraries"
+_ROCM_PACKAGE = re.compile("rocm$|rocm-sdk-")
 _OTHERS_TIP = "its build states another version by itself: look into its setup.py or pyproject.toml"
 _PIN_TIP = (
     "its build reads PYTORCH_EXTRA_INSTALL_REQUIREMENTS, as torch's does, or the finished wheel is given it"
@@ -217,7 +218,8 @@ def check_rocm_requirement(wheel: AuditedWheel) -> Findings:
         if version is not None and not is_same_version(installed, version):
             yield error(f"Requires-External is ROCm {installed}, and it was built on {version}", where)
     if reason:
-        yield from (error(f"requires {requirement}; {reason}", where) for requirement in requirements)
+        packages = [r for r in list_requirements(wheel) if _ROCM_PACKAGE.match(canonicalize_name(r.name))]
+        yield from (error(f"requires {package}; {reason}", where) for package in packages)
     elif version is not None:
         yield from _check_pin(wheel, Requirement(f"{_ROCM}[{_LIBRARIES}]=={version}"))
     elif not any(_LIBRARIES in r.extras and get_exact_version(r) for r in requirements):

@@ -18,6 +18,7 @@ from rocm_wheels.audit.audited_wheel import INSTALLED_ROOT, ORIGIN, AuditedWheel
 from rocm_wheels.audit.definition import Findings, Skip, check, error, join_names, note, warning
 from rocm_wheels.audit.libraries import find_openmp_kind
 from rocm_wheels.binaries import loader
+from rocm_wheels.core.errors import Finding
 from rocm_wheels.models.libraries import is_rocm_library
 from rocm_wheels.wheels import platform_promises
 
@@ -39,6 +40,9 @@ def check_needed_libraries(wheel: AuditedWheel) -> Findings:
     for member, binary in wheel.binaries.items():
         for library in binary.loader.needed:
             is_python = library.startswith("libpython3")
+            if is_python and member in wheel.loaded_libraries and wheel.is_manylinux:
+                message = f"is linked to {library}, which many Pythons have not: their program is all of it"
+                yield Finding(wheel.severity, message, _PYTHON_TIP, member)
             if library not in outside and not is_python and not platform_promises.is_dynamic_linker(library):
                 needed_by.setdefault(library, []).append(member)
     yield from _judge_needs(wheel, needed_by, lambda library: library)
@@ -53,6 +57,7 @@ def _list_promised(policies: WheelPolicies, tags: Collection[str]) -> set[str]:
     return set(max(named, key=lambda policy: policy.priority, default=newest).whitelist)
 
 
+_PYTHON_TIP = "link modules without libpython (PEP 513): the program that imports them has its symbols"
 _PRELOADS = re.compile(r"\bCDLL\b|\bdlopen\b|\bLoadLibrary\b")
 
 

@@ -231,6 +231,14 @@ def check_set_target_packages(subject: AuditedSet) -> Findings:
             message = f"requires {package}, which the set has not for {item.environment.system}"
             yield error(message, item.file_name, "add ROCm's package for that GPU, of the same version")
 
+    for project in subject.wheels_by_project:
+        device = _DEVICE_WHEEL.fullmatch(project)
+        package = f"{_ROCM_PREFIX}device-{device['key']}" if device else ""
+        for wheel in subject.wheels_by_project[project] if package in subject.wheels_by_project else ():
+            if package not in {canonicalize_name(line.name) for line in wheel.requirements}:
+                message = f"requires no {package}, which has ROCm's kernels for that GPU"
+                yield error(message, wheel.scan.path.name, "split its host wheel again")
+
 
 def _list_served(item: SetRequirement) -> Iterator[tuple[set[str], str]]:
     """Yield the targets that a requirement must be for, and what says so: an extra, or the wheel's own."""
