@@ -44,6 +44,13 @@ def github(sources: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Upstr
     return sources.copy(tmp_path_factory.mktemp("github"), github=True)
 
 
+@pytest.fixture
+def server(upstream: Upstream) -> Iterator[servers.GitServer]:
+    """A server of the repositories, which fails when it is told to."""
+    with servers.serving(servers.GitServer(upstream.folder)) as server:
+        yield server
+
+
 @pytest.fixture(scope="module")
 def hipified(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout of torch's main, to be copied: its submodules know their place relative to it."""

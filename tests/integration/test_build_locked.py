@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import Ended
-from sources import ALL, CLONE, Upstream, content, write_lock
+from sources import ALL, CLONE, MIDDLE, Upstream, content, write_lock
 
 from rocm_wheels.core import errors
 from rocm_wheels.pipeline import source_checks
@@ -116,38 +115,29 @@ def test_what_is_hipified_with_it_stays_yours(github: Upstream, trees: Path) -> 
     assert LAST in build(github, trees).err
 
 
-def _submodule(lock: dict[str, Any]) -> None:
-    lock["projects"]["pytorch"]["submodules"]["third_party/middle"]["commit"] = "1" * 40
+# where a lock says what else (None: it has no such project) → what is said
+OTHERS: list[tuple[str, Any, str]] = [
+    (f"pytorch submodules {MIDDLE} commit", "1" * 40, rf"submodule {MIDDLE} is \w{{40}}, not 1{{40}}\n"),
+    ("triton patches", {"name": "2.9", "digest": "a" * 64}, r"its patches are none, not 2\.9 \(a{12}\)\n"),
+    ("apex commit", "1" * 40, r"it is at \w{40}, not 1{40} \(main\)\n"),
+    ("apex", None, r"it is not in the lock \(name PROJECTs without it\)\n"),
+]
 
 
-def _patches(lock: dict[str, Any]) -> None:
-    lock["projects"]["triton"]["patches"] = {"name": "2.9", "digest": "a" * 64}
-
-
-def _commit(lock: dict[str, Any]) -> None:
-    lock["projects"]["apex"]["commit"] = "1" * 40
-
-
-def _fewer(lock: dict[str, Any]) -> None:
-    del lock["projects"]["apex"]
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (_submodule, r"  pytorch: submodule third_party/middle is [0-9a-f]{40}, not 1{40}\n"),
-        (_patches, r"  triton: its patches are none, not 2\.9 \(a{12}\)\n"),
-        (_commit, r"  apex: it is at [0-9a-f]{40}, not 1{40} \(main\)\n"),
-        (_fewer, r"  apex: it is not in the lock \(name PROJECTs without it\)\n"),
-    ],
-)
-def test_a_lock_of_other_sources(
-    github: Upstream, trees: Path, tmp_path: Path, change: Callable[[dict[str, Any]], None], said: str
+@pytest.mark.parametrize(("place", "value", "said"), OTHERS)
+def test_a_lock_of_other_sources(  # noqa: PLR0917
+    github: Upstream, trees: Path, tmp_path: Path, place: str, value: Any, said: str
 ) -> None:
     lock = json.loads((trees / "l.json").read_text())
-    change(lock)
+    at, (*keys, last) = lock["projects"], place.split()
+    for key in keys:
+        at = at[key]
+    at[last] = value
+    if value is None:
+        del at[last]
     ended = build(github, trees, lock=write_lock(tmp_path / "other.json", lock))
-    assert (ended.code, bool(re.search(said, ended.err))) == (10, True), ended.err
+    project = place.split(maxsplit=1)[0]
+    assert ended.code == 10 and re.search(f"  {project}: {said}", ended.err), ended.err
 
 
 def test_what_changes_while_a_build_goes_on(github: Upstream, trees: Path) -> None:

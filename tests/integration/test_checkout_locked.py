@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sources import ALL, Upstream, content, write_lock
+from sources import ALL, DEEP, MIDDLE, Upstream, content, write_lock
 
 from rocm_wheels.sources import patches
 
@@ -65,30 +64,16 @@ def test_named_ones_and_the_doors(github: Upstream, tmp_path: Path) -> None:
     # the doors: the same, and --origin is another place for the locked commit
     audio = github.script(tmp_path, AUDIO, "checkout", "--lock", lock, "--checkout-dir", "mine")
     assert audio.code == 0, audio.err
-    assert (
-        github.git(tmp_path / "mine", "rev-parse", "HEAD")
-        == github.first_commits()["projects"]["pytorch_audio"]["commit"]
-    )
-    there = github.script(
-        tmp_path,
-        AUDIO,
-        "checkout",
-        "--lock",
-        lock,
-        "--checkout-dir",
-        "other",
-        "--origin",
-        github.folder / "audio",
-    )
+    commit = github.first_commits()["projects"]["pytorch_audio"]["commit"]
+    assert github.git(tmp_path / "mine", "rev-parse", "HEAD") == commit
+    words = ("--lock", lock, "--checkout-dir", "other", "--origin", github.folder / "audio")
+    there = github.script(tmp_path, AUDIO, "checkout", *words)
     assert there.code == 0, there.err
     assert "(lock " in there.err
     assert "origin: --origin" in there.err
-    assert github.git(tmp_path / "other", "rev-parse", "HEAD") == github.git(
-        tmp_path / "mine", "rev-parse", "HEAD"
-    )
-    torch = github.script(
-        tmp_path, TORCH, "checkout", "--lock", lock, "--source-dir", "trees", "--no-submodules"
-    )
+    assert github.git(tmp_path / "other", "rev-parse", "HEAD") == commit
+    words = ("--lock", lock, "--source-dir", "trees", "--no-submodules")
+    torch = github.script(tmp_path, TORCH, "checkout", *words)
     assert torch.code == 0, torch.err
     assert "--no-submodules: the 2 in " in torch.err
 
@@ -154,34 +139,29 @@ def test_one_that_fails_takes_no_other_away(github: Upstream, tmp_path: Path) ->
     assert (alone.code, (tmp_path / "other").exists()) == (10, False)
 
 
-def _wrong_submodule(lock: dict[str, Any]) -> None:
-    lock["projects"]["pytorch"]["submodules"]["third_party/middle"]["commit"] = "1" * 40
+# what is changed in the lock of torch → what is said
+CHANGES: list[tuple[dict[str, Any], str]] = [
+    ({MIDDLE: {"commit": "1" * 40}}, rf"submodule {MIDDLE} is [0-9a-f]{{40}}, not 1{{40}}"),
+    ({DEEP: None}, rf"submodule {DEEP} is [0-9a-f]{{40}}, not there"),
+    ({"tree": "2" * 40}, r"the files of [0-9a-f]{12} are the tree [0-9a-f]{40}, not 2{40}"),
+]
 
 
-def _no_submodule(lock: dict[str, Any]) -> None:
-    del lock["projects"]["pytorch"]["submodules"]["third_party/middle/deep dir"]
-
-
-def _wrong_tree(lock: dict[str, Any]) -> None:
-    lock["projects"]["pytorch"]["tree"] = "2" * 40
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (_wrong_submodule, r"submodule third_party/middle is [0-9a-f]{40}, not 1{40}"),
-        (_no_submodule, r"submodule third_party/middle/deep dir is [0-9a-f]{40}, not there"),
-        (_wrong_tree, r"the files of [0-9a-f]{12} are the tree [0-9a-f]{40}, not 2{40}"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "said"), CHANGES)
 def test_a_lock_that_was_changed_by_hand(
-    github: Upstream, tmp_path: Path, change: Callable[[dict[str, Any]], None], said: str
+    github: Upstream, tmp_path: Path, changes: dict[str, Any], said: str
 ) -> None:
     lock = github.first_commits()
-    change(lock)
-    ended = github.checkout(
-        tmp_path, "torch", "--lock", write_lock(tmp_path / "l.json", lock), "--source-dir", "trees"
-    )
+    torch = lock["projects"]["pytorch"]
+    for key, value in changes.items():
+        if key == "tree":
+            torch[key] = value
+        elif value is None:
+            del torch["submodules"][key]
+        else:
+            torch["submodules"][key] |= value
+    words = ("--lock", write_lock(tmp_path / "l.json", lock), "--source-dir", "trees")
+    ended = github.checkout(tmp_path, "torch", *words)
     assert ended.code == 10
     assert re.search(said, ended.err), ended.err
     assert f"changed the lock by hand; `rocm-wheels lock update {tmp_path}/l.json pytorch`" in ended.err

@@ -8,11 +8,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from servers import GitServer, serving
+from servers import GitServer
 from sources import Tree, Upstream, content
 
 from rocm_wheels.core import errors
@@ -47,12 +46,6 @@ def upstream(sources: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Ups
     for name in ("middle", "inner"):  # the fork's submodules are relative
         (up.folder / "forks" / name).symlink_to(f"../{name}")
     return up
-
-
-@pytest.fixture
-def server(upstream: Upstream) -> Iterator[GitServer]:
-    with serving(GitServer(upstream.folder)) as server:
-        yield server
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +14,6 @@ from sources import Tree, Upstream, content
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.sources import network, submodules
-
-
-@pytest.fixture
-def server(upstream: Upstream) -> Iterator[GitServer]:
-    with serving(GitServer(upstream.folder)) as server:
-        yield server
 
 
 @pytest.fixture

@@ -62,36 +62,3 @@ def test_a_writer_that_is_killed_takes_nothing_of_the_others_with_it(tmp_path: P
     for number in range(4):
         seen = [event["number"] for event in run.steps[f"victim-{number}"].events]
         assert seen == list(range(len(seen)))
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="known on Linux alone")
-def test_a_run_is_running_until_its_process_is_killed(tmp_path: Path) -> None:
-    code = """
-import os, platform, sys, time
-from pathlib import Path
-from rocm_wheels.core.process import get_process_start
-from rocm_wheels.pipeline.run_record import RunRecord
-mark = {"pid": os.getpid(), "began": get_process_start(os.getpid())}
-record = RunRecord(Path(sys.argv[1]))
-record.write("run-begun", host=platform.node(), **mark)
-record.write("step-begun", step="build-pytorch", **mark)
-time.sleep(60)
-"""
-    record = run_record.create_run_record(tmp_path, datetime.now(timezone.utc))
-    process = start(code, str(record.folder))
-    deadline = time.monotonic() + 60
-    while not run_record.read_run(record.folder).steps and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert (
-        run_record.read_run(record.folder).state,
-        run_record.read_run(record.folder).count_steps("running"),
-    ) == ("running", 1)
-    process.kill()
-    deadline = time.monotonic() + 60
-    while run_record.read_run(record.folder).state == "running" and time.monotonic() < deadline:
-        time.sleep(0.01)  # not reaped yet: a dead process that still has its number
-    assert (
-        run_record.read_run(record.folder).state,
-        run_record.read_run(record.folder).count_steps("killed"),
-    ) == ("killed", 1)
-    process.wait()

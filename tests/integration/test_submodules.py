@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from servers import GitServer, serving
+from servers import GitServer
 from sources import Tree, Upstream, content
 
 from rocm_wheels.core import errors
@@ -24,12 +24,6 @@ ODD = 'third "pärty"\nwith a line'
 def upstream(sources: Upstream, tmp_path: Path) -> Upstream:
     """One that a test may change."""
     return sources.copy(tmp_path)
-
-
-@pytest.fixture
-def server(upstream: Upstream) -> Iterator[GitServer]:
-    with serving(GitServer(upstream.folder)) as server:
-        yield server
 
 
 @pytest.fixture
