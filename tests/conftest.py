@@ -69,7 +69,7 @@ LONG = (
         "test_selftest",
         "test_compiler_caches",
     ),
-    *("test_views_platforms", "test_patches_killed", "test_hipify", "test_install", "test_python_packages"),
+    *("test_views_platforms", "test_hipify", "test_install", "test_python_packages"),
     *("test_index", "test_smoke_tests", "test_mirrors", "test_fetch_artifacts", "test_sdk_install"),
     *("test_sources_names", "test_network", "test_promote", "test_checkout_several", "test_torch_tests_run"),
     *("test_views", "test_wheel_rewrite_installs", "test_real_torch", "test_build_locked", "test_stage"),

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 from crash import CutPrograms, killed_at_events, points, sample
-from sources import Tree, Upstream, content
+from sources import DEEP, Tree, Upstream, content
 
 from rocm_wheels.sources import checkout
 
@@ -185,30 +185,6 @@ def test_killed_before_the_tree_is_touched(upstream: Upstream, tmp_path: Path, w
     assert upstream.git(module, "rev-parse", f"kept-{head[:12]}") == head
 
 
-@pytest.mark.parametrize("steps", range(1, 5))
-def test_killed_while_a_submodule_is_connected(
-    upstream: Upstream, whole: Whole, tmp_path: Path, steps: int
-) -> None:
-    """Between its places in its parent's configuration, its pointer, its own configuration and its index."""
-    killed = Killed(upstream, tmp_path)
-    killed.run("main", whole.log.index("checkout") + 1, "after")  # the root's
-    tree = killed.tree
-    module, repository = tree / "third_party/middle", tree / ".git/modules/third_party/middle"
-
-    upstream.git(tree, "submodule", "--quiet", "init")
-    if steps > 1:
-        (module / ".git").write_text("gitdir: ../../.git/modules/third_party/middle\n")
-    if steps > 2:
-        upstream.git(repository, "config", "core.worktree", "../../../../third_party/middle")
-    if steps > 3:
-        upstream.git(module, "read-tree", "HEAD")
-
-    result = killed.again("main")
-    assert (result.head, result.state.left, content(killed.tree)) == (whole.head, whole.left, whole.files)
-    assert killed.rescued() == []
-    assert upstream.git(killed.tree, "status", "--porcelain", "-uall", "--ignore-submodules=none") == ""
-
-
 @pytest.mark.contract
 def test_a_submodule_whose_clone_was_cut(upstream: Upstream, whole: Whole, tmp_path: Path) -> None:
     killed = Killed(upstream, tmp_path)
@@ -219,3 +195,69 @@ def test_a_submodule_whose_clone_was_cut(upstream: Upstream, whole: Whole, tmp_p
     upstream.git(tree, "init", "-q", f"--separate-git-dir={place}", "third_party/middle")
     assert killed.again("main").changed
     assert (killed.tree / "third_party/middle/deep dir/hip/deep.hip").exists()
+
+
+@dataclass(frozen=True)
+class Changing:
+    """A tree as it is before its patches change, and what they make of it."""
+
+    tree: Tree
+    programs: CutPrograms
+    head: str
+    files: dict[str, bytes]
+    branches: str  # of the commits that were made by hand
+
+
+@pytest.fixture(scope="module")
+def changing(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Changing:
+    folder = tmp_path_factory.mktemp("changing")
+    tree = Tree(upstream, folder / "tree", folder / "one")
+    tree.checkout(hipify=False)
+    tree.commit("Base", {"a.cu": "cuda patched\n"})
+    tree.commit("Deep", {"deep.cu": "cuda patched\n"}, DEEP)
+    tree.save()
+    tree.checkout()
+    tree.patch_set = Path(shutil.copytree(tree.patch_set, folder / "two"))
+    tree.commit("Hipified", {"hip/a.hip": "hip edited\n"})
+    tree.commit("Hipified deep", {"hip/deep.hip": "hip edited\n"}, DEEP)
+    tree.save()
+    (tree.patch_set / "base/0001-Base.patch").unlink()
+    text = (tree.patch_set / "hipified/0001-Hipified.patch").read_text()
+    (tree.patch_set / "hipified/0001-Hipified.patch").write_text(
+        text.replace("-hip patched", "-hip a").replace("index", "was")
+    )
+    Tree(upstream, tree.directory, folder / "one").checkout()
+    template = Path(shutil.copytree(tree.directory, folder / "template", symlinks=True))
+    head = tree.checkout().head
+    assert (tree.directory / "hip/a.hip").read_text() == "hip edited\n"
+    programs = CutPrograms(folder, tree.directory, template)
+    return Changing(tree, programs, head, content(tree.directory), tree.git("for-each-ref", "refs/heads"))
+
+
+# ---- while patches change in a tree: three commands in each way, the exhaustive test in both
+
+
+@pytest.mark.contract_slow
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["before", "within"])
+def test_killed_while_patches_change(changing: Changing, how: str, exhaustive: bool) -> None:
+    tree = changing.tree
+
+    def cut(at: int) -> list[str]:
+        changing.programs.restore()
+        return changing.programs.cut(
+            lambda: replace(tree, env=dict(os.environ)).checkout(), tree.upstream.env, at, how
+        )
+
+    log = cut(0)
+    chosen = points(log, turn=int(how == "within"), exhaustive=exhaustive)
+    for at in sample(chosen, exhaustive, 3, least=6 if exhaustive else 3):
+        cut(at)
+        assert (tree.checkout().head, content(tree.directory)) == (changing.head, changing.files), (
+            at,
+            log[at - 1],
+        )
+        assert not tree.git("status", "--porcelain", "-uall", "--ignore-submodules=none"), (at, log[at - 1])
+        assert tree.git("for-each-ref", "refs/heads") == changing.branches, (at, log[at - 1])
+        if how == "before" and log[at - 1] == "checkout":  # elsewhere half-written files may be kept
+            assert not tree.git("for-each-ref", "refs/rocm-wheels/rescued"), (at, log[at - 1])

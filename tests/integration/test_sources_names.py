@@ -253,7 +253,11 @@ ONE_COMMIT = {
     "refs/heads/FEATURE": "main",
     f"refs/heads/{'1' * 40}": "main",
     "refs/heads/main": "main",
+    "heads/main": "main",
     "main": "main",
+    "MAIN": "main",
+    "v1": "main",
+    "tags/v1": "main",
     "HEAD": "main",
     "refs/heads/HEAD": "feature",
     "heads/deep": "feature",
@@ -266,11 +270,13 @@ ONE_COMMIT = {
 @pytest.mark.slow
 def test_a_ref_means_one_commit(refs: Upstream, tmp_path: Path) -> None:
     tree = Tree(refs, tmp_path / "tree", tmp_path / "none")
-    feature, tag = refs.git("root", "rev-parse", "feature"), refs.git("root", "rev-parse", "v1")
+    main, feature, tag = refs.git("root", "rev-parse", "main^{commit}", "feature", "v1").split()
+    odd = {"feature upper": feature.upper(), "v1 object": tag, "MAIN": main}
     for name, commit in ONE_COMMIT.items():
-        ref = {"feature upper": feature.upper(), "v1 object": tag}.get(name, name.replace("FEATURE", feature))
+        ref = odd.get(name, name.replace("FEATURE", feature))
         head = tree.checkout(ref, patch=False, hipify=False, submodules=False, depth=1).head
         assert head == refs.git("root", "rev-parse", f"{commit}^{{commit}}"), name
+        assert tree.git("rev-list", "--count", "HEAD") == "1", name
 
 
 NO_COMMIT = {
