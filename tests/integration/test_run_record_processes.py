@@ -31,17 +31,6 @@ def start(code: str, *words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", code, *words], env=env)
 
 
-def test_lines_of_processes_side_by_side_never_mix(tmp_path: Path) -> None:
-    record = run_record.create_run_record(tmp_path, datetime.now(timezone.utc))
-    names = ["build-audio", "build-vision", "build-apex"]
-    writers = [start(WRITER, str(record.folder), name, "200") for name in names]
-    assert [writer.wait() for writer in writers] == [0, 0, 0]
-    run = run_record.read_run(record.folder)
-    assert (run.damaged, run.torn, len(run.events)) == (0, False, 600)
-    for name in names:
-        assert [event["number"] for event in run.steps[name].events] == list(range(200))
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_writer_that_is_killed_takes_nothing_of_the_others_with_it(tmp_path: Path) -> None:
     record = run_record.create_run_record(tmp_path, datetime.now(timezone.utc))

@@ -9,13 +9,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+from commands import Ended, run_program
 from warm_python import warm_python
 
 from rocm_wheels.cli import boundary, main
@@ -116,9 +116,11 @@ def environment(torch: Path, mode: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(torch), "STAND_IN": mode}
 
 
-def command(env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+def command(env: dict[str, str], *words: str, code: int | None = 0) -> Ended:
     argv = [*warm_python(), "-m", "rocm_wheels", "test", "quick", *words]
-    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=100)
+    ended = run_program(argv, cwd=Path.cwd(), env=env)
+    assert code in (None, ended.code), ended.out + ended.err
+    return ended
 
 
 # what torch does in a check, as the stand-in has it → what comes of that check, words of it
@@ -155,29 +157,24 @@ def test_each_end_is_the_outcome_of_one_check(
 
 @pytest.mark.contract
 def test_exit_codes_and_json(torch: Path) -> None:
-    ended = command(environment(torch, ""), "import", "--device", "cpu", "--json")
-    assert ended.returncode == 0, ended.stderr
-    said = json.loads(ended.stdout)
+    said = json.loads(command(environment(torch, ""), "import", "--device", "cpu", "--json").out)
     assert set(said) == {"python", "torch", "devices", "outcomes", "ok"}
     assert said["ok"] and said["torch"]["kind"] == "rocm" and said["devices"] == ["cpu"]
     assert [one["state"] for one in said["outcomes"] if one["name"] == "torch"] == ["pass"]
     assert set(said["outcomes"][0]) == {"group", "name", "device", "state", "detail", "seconds"}
 
-    ended = command(environment(torch, ""), "import")
-    assert ended.returncode == 16, "a build for GPUs that sees none"
-    assert "torch is a build for rocm and sees no GPU" in ended.stdout
-    ended = command(environment(torch, ""), "import", "--device", "gpu")
-    assert ended.returncode == 16 and "a GPU is required, and torch (rocm) sees none" in ended.stdout
-
-    ended = command(environment(torch, "gpu"), "import", "--json")
-    assert ended.returncode == 0 and json.loads(ended.stdout)["devices"] == ["cuda:0"]
+    ended = command(environment(torch, ""), "import", code=16)
+    assert "torch is a build for rocm and sees no GPU" in ended.out
+    ended = command(environment(torch, ""), "import", "--device", "gpu", code=16)
+    assert "a GPU is required, and torch (rocm) sees none" in ended.out
+    said = json.loads(command(environment(torch, "gpu"), "import", "--json").out)
+    assert said["devices"] == ["cuda:0"]
 
 
 @pytest.mark.contract_slow
 def test_each_device_is_tested(torch: Path) -> None:
     words = ("import", "devices", "--device", "all", "--json")
-    ended = command({**environment(torch, "gpu"), "GPUS": "2"}, *words)
-    said = json.loads(ended.stdout)
+    said = json.loads(command({**environment(torch, "gpu"), "GPUS": "2"}, *words, code=None).out)
     assert said["devices"] == ["cpu", "cuda:0", "cuda:1"]
     there = "data there and back"
     tested = [(one["device"], one["state"]) for one in said["outcomes"] if one["name"] == there]
@@ -198,32 +195,24 @@ def test_each_device_is_tested(torch: Path) -> None:
     ],
 )
 def test_what_cannot_be_tested(torch: Path, mode: str, words: list[str], code: int, said: str) -> None:
-    ended = command(environment(torch, mode), *words)
-    assert ended.returncode == code, ended.stdout + ended.stderr
-    assert said in ended.stdout + ended.stderr
+    ended = command(environment(torch, mode), *words, code=code)
+    assert said in ended.out + ended.err
 
 
 @pytest.mark.contract
 def test_without_torch(tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=False, symlinks=sys.platform != "win32")
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    ended = command(env, "--python", str(tmp_path / "env"))
-    assert ended.returncode == 17
-    assert "torch is not installed in" in ended.stderr
-    assert "-m rocm_wheels install --venv my-torch" in ended.stderr  # as it was started
+    said = command(env, "--python", str(tmp_path / "env"), code=17).err
+    assert "torch is not installed in" in said
+    assert "-m rocm_wheels install --venv my-torch" in said  # as it was started
 
 
 def test_every_group_has_checks_and_every_quick_test_a_group(torch: Path) -> None:
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only", "-m", "quick"]
-    ended = subprocess.run(
-        [*argv, "--smoke-device=cuda:0"],
-        env=environment(torch, "gpu"),
-        cwd=SMOKE_TESTS,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    files = {line.partition("::")[0] for line in ended.stdout.splitlines() if "::" in line}
+    env = environment(torch, "gpu")
+    ended = run_program([*argv, "--smoke-device=cuda:0"], cwd=SMOKE_TESTS, env=env)
+    files = {line.partition("::")[0] for line in ended.out.splitlines() if "::" in line}
     assert files == {name for group in selftest.CASE_GROUPS for name in selftest.GROUP_FILES[group]}
 
 
@@ -253,11 +242,10 @@ def test_a_python_without_pytest_is_lent_one_and_nothing_else(torch: Path, tmp_p
     env = {**environment(torch, ""), "UV_FIND_LINKS": str(wheel.parent), "UV_OFFLINE": "1"}
     env["UV_CACHE_DIR"] = str(tmp_path / "cache")
     words = ["import", "math", "--device", "cpu", "--json", "--python", str(python)]
-    ended = command(env, *words)
-    assert ended.stdout, ended.stderr
-    said = json.loads(ended.stdout)["outcomes"]
+    ended = command(env, *words, code=None)
+    said = json.loads(ended.out)["outcomes"]
     outcomes = {outcome["name"]: outcome["state"] for outcome in said}
-    assert outcomes["integers"] == "pass", ended.stderr
+    assert outcomes["integers"] == "pass", ended.err
     assert "exact" in next(outcome["detail"] for outcome in said if outcome["name"] == "integers")
     assert outcomes["numpy and back"] == "skip"
     assert not [*(tmp_path / "env").rglob("*pytest*")], "the environment stays what it is"
@@ -269,14 +257,14 @@ def test_without_a_pytest_to_lend_nothing_begins(torch: Path, tmp_path: Path) ->
     venv.create(tmp_path / "env", with_pip=False, symlinks=True)
     env = {**environment(torch, ""), "UV_OFFLINE": "1", "UV_CACHE_DIR": str(tmp_path / "cache")}
     env |= {"UV_FIND_LINKS": "", "UV_CONFIG_FILE": os.devnull}
-    ended = command(env, "math", "--device", "cpu", "--python", str(tmp_path / "env" / "bin" / "python"))
-    assert (ended.returncode, ended.stdout) == (16, ""), ended.stderr
-    assert "lending pytest" in ended.stderr and "uv pip install --python" in ended.stderr
+    words = ("math", "--device", "cpu", "--python", str(tmp_path / "env" / "bin" / "python"))
+    ended = command(env, *words, code=16)
+    assert ended.out == ""
+    assert "lending pytest" in ended.err and "uv pip install --python" in ended.err
 
 
 @pytest.mark.contract
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="this Python has no torch")
 def test_a_real_torch_passes() -> None:
-    ended = command(dict(os.environ), "import", "devices", "math", "functions", "--device", "cpu")
-    assert ended.returncode == 0, ended.stdout
+    command(dict(os.environ), "import", "devices", "math", "functions", "--device", "cpu")
