@@ -11,10 +11,11 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from commands import call
 from servers import Answer, FileServer, FlakyServer, serve_folder, serve_requests, serving
 from wheels import NOW, Properties, variant, wheel
 
-from rocm_wheels.cli import boundary, index
+from rocm_wheels.core import errors
 from rocm_wheels.index import reader, update, verify
 
 pytestmark = pytest.mark.contract
@@ -152,20 +153,20 @@ TABLE: list[tuple[str, Callable[[Path], None], set[str]]] = [
 ]  # fmt: skip
 
 
-def found(root: Path | str, **options: bool) -> set[str]:
-    return {
-        finding.check
-        for finding in verify.verify_index(str(root), reach=reader.IndexReader(retries=0), **options).findings
-    }
+def found(root: Path | str, retries: int = 0, **options: bool) -> set[str]:
+    return {one.check for one in findings(root, retries, **options)}
 
 
-def test_a_right_index_has_no_faults(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def findings(root: Path | str, retries: int = 0, **options: bool) -> tuple[errors.Finding, ...]:
+    return verify.verify_index(str(root), reach=reader.IndexReader(retries=retries), **options).findings
+
+
+def test_a_right_index_has_no_faults(root: Path) -> None:
     assert verify.verify_index(str(root), full=True).findings == ()
     with serve_folder(root) as server:
         result = verify.verify_index(server.url, full=True)
         assert (result.findings, result.projects, result.files) == ((), 2, 5)
-        assert boundary.run_command(index.verify, [server.url, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+        told = call("index", "verify", server.url, "--json").json
     assert (told["passed"], told["files"], told["findings"]) == (True, 5, [])
 
 
@@ -261,34 +262,31 @@ def strange(root: Path, way: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("way", ["forbidden", "wrong-type"])
-def test_servers(root: Path, way: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_servers(root: Path, way: str) -> None:
     with strange(root, way) as url:
-        assert boundary.run_command(index.verify, [url]) == 14
-    told = capsys.readouterr()
+        told = call("index", "verify", url, code=14)
     assert f"error: {way}: {url}/" in told.out
     assert f" in {url}" in told.err
 
 
-def test_credentials_of_a_url_are_not_shown(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_credentials_of_a_url_are_not_shown(root: Path) -> None:
     with strange(root, "forbidden") as url:
-        assert boundary.run_command(index.verify, [url.replace("//", "//user:geheim@")]) == 14
-        assert boundary.run_command(index.verify, [url.replace("//", "//user:geheim@"), "--json"]) == 14
-    told = capsys.readouterr()
+        call("index", "verify", url.replace("//", "//user:geheim@"), code=14)
+        told = call("index", "verify", url.replace("//", "//user:geheim@"), "--json", code=14)
     assert "geheim" not in told.out + told.err
 
 
 def test_a_file_that_breaks_off_is_told(root: Path) -> None:
     """With --full files are read whole; one that can be looked at and not read is no crash."""
     with strange(root, "unreadable") as url:
-        found = verify.verify_index(url, full=True, reach=reader.IndexReader(retries=0)).findings
-    assert any(one.check == "broken-link" and "cannot be read whole: " in one.message for one in found)
+        told = {one.message for one in findings(url, full=True) if one.check == "broken-link"}
+    assert any("cannot be read whole: " in message for message in told)
 
 
 def test_a_connection_that_breaks_is_told_in_plain_words(root: Path) -> None:
     with strange(root, "broken") as url:
-        found = verify.verify_index(url, reach=reader.IndexReader(retries=0)).findings
-    told = {one.message.partition(" cannot be reached: ")[2] for one in found if one.check == "broken-link"}
-    assert told == {"the connection broke"}
+        told = {one.message for one in findings(url) if one.check == "broken-link"}
+    assert {message.partition(" cannot be reached: ")[2] for message in told} == {"the connection broke"}
 
 
 def test_a_server_does_not_lead_to_this_disk(root: Path, tmp_path: Path) -> None:
@@ -344,10 +342,7 @@ def test_a_server_without_ranges_is_not_called_silent(tmp_path: Path) -> None:
 
 def test_a_busy_server_is_asked_again(root: Path) -> None:
     with strange(root, "busy") as url:
-        assert {
-            finding.check
-            for finding in verify.verify_index(url, reach=reader.IndexReader(retries=2)).findings
-        } == {"no-ranges"}
+        assert found(url, retries=2) == {"no-ranges"}
 
 
 def test_no_proxy_stands_between_us_and_a_server_of_this_machine(

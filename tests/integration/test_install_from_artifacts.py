@@ -9,15 +9,16 @@ import shutil
 import subprocess
 import tarfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from commands import call
 from crash import killed_at_events
 from rocm import add, pack, packed_tree, page, put, with_digests
 from servers import FileServer, serving
 from warm_python import warm_python
 
-from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import workspace
 from rocm_wheels.sdk import fetch_artifacts
 
@@ -29,29 +30,39 @@ Install = Callable[..., "tuple[list[str], str]"]
 pytestmark = pytest.mark.usefixtures("nobody")
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[FileServer]:
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """A build with three more artifacts: a library with tests, and one of a family."""
-    tree = tmp_path / "tree"
+    tree = tmp_path_factory.mktemp("tree")
     files = packed_tree(tree)
     more = {}
     for name in ("rand_lib_generic", "rand_test_generic", "rand_dev_generic", "host-blas_lib_generic"):
         add(tree, name, "math-libs/rocRAND/stage", {f"lib/{name}": name})
         more[f"{name}.tar.xz"] = pack(tree / name, "xz")
     files |= with_digests(more)
-    with serving(FileServer({**files, "index.html": page(sorted(files))})) as running:
+    return {**files, "index.html": page(sorted(files))}
+
+
+@pytest.fixture
+def server(files: dict[str, bytes]) -> Iterator[FileServer]:
+    with serving(FileServer(files)) as running:
         yield running
 
 
 @pytest.fixture
-def install(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Install:
+def install(tmp_path: Path) -> Install:
     def run(*words: str, code: int = 0) -> tuple[list[str], str]:
         argv = ["install-rocm-from-artifacts", *words, "--output-dir", str(tmp_path / "rocm")]
-        assert boundary.run_command(main.cli, argv) == code
-        both = capsys.readouterr()
+        both = call(*argv, code=code)
         return [line.rpartition("/")[2] for line in both.out.splitlines()], both.err
 
     return run
+
+
+@pytest.fixture
+def build(install: Install, server: FileServer) -> Install:
+    """Install what the page of the build lists for a family."""
+    return partial(install, "--source", f"{server.url}/index.html", *FAMILY)
 
 
 def tree_of(folder: Path) -> set[str]:
@@ -67,17 +78,16 @@ def archives(server: FileServer) -> list[str]:
 
 @pytest.mark.contract
 def test_a_tree_of_a_family_is_made_and_made_again_only_when_it_is_another(
-    install: Install, server: FileServer, tmp_path: Path
+    install: Install, build: Install, server: FileServer, tmp_path: Path
 ) -> None:
-    said = ["--source", f"{server.url}/index.html", *FAMILY]
-    install(*said)
+    build()
     rocm = tmp_path / "rocm"
     assert {".kpack/blas_gfx942.kpack", "bin/hipcc", "llvm", "lib/rand_lib_generic"} <= tree_of(rocm)
     assert not {".kpack/blas_gfx1100.kpack", "lib/rand_test_generic"} & tree_of(rocm)
     server.requests.clear()
-    assert "up to date" in install(*said)[1] and archives(server) == []
+    assert "up to date" in build()[1] and archives(server) == []
     (rocm / "of-mine").write_text("is lost with the old tree, as with TheRock's script")
-    install(*said, "--tests")
+    build("--tests")
     assert "lib/rand_test_generic" in tree_of(rocm) and not (rocm / "of-mine").exists()
     install("--source", f"{server.url}/index.html", "--artifact-group", "gfx110X-all", "--base-only")
     assert tree_of(rocm) == {
@@ -88,23 +98,21 @@ def test_a_tree_of_a_family_is_made_and_made_again_only_when_it_is_another(
 
 
 @pytest.mark.contract
-def test_what_every_tree_has_is_what_therocks_script_takes(install: Install, server: FileServer) -> None:
+def test_what_every_tree_has_is_what_therocks_script_takes(build: Install, server: FileServer) -> None:
     base = {"base_lib_generic.tar.zst", "amd-llvm_run_generic.tar.zst"}
     base |= {"core-hip_lib_generic.tar.zst", "core-hip_dev_generic.tar.zst"}
-    said = ["--source", f"{server.url}/index.html", *FAMILY, "--dry-run"]
-    assert set(install(*said, "--base-only")[0]) == base
+    assert set(build("--dry-run", "--base-only")[0]) == base
     assert archives(server) == []
 
 
 @pytest.mark.contract
 def test_artifacts_that_differ_about_a_file_make_no_tree(
-    install: Install, server: FileServer, tmp_path: Path
+    build: Install, server: FileServer, tmp_path: Path
 ) -> None:
     add(tmp_path / "more", "other_lib_generic", "x/stage", {"bin/hipcc": "another\n"})
     server.files |= with_digests({"other_lib_generic.tar.zst": pack(tmp_path / "more" / "other_lib_generic")})
     server.files["index.html"] = page(sorted(server.files))
-    said = install("--source", f"{server.url}/index.html", *FAMILY, code=11)[1]
-    assert "different files for bin/hipcc" in said and not (tmp_path / "rocm").exists()
+    assert "different files for bin/hipcc" in build(code=11)[1] and not (tmp_path / "rocm").exists()
 
 
 @pytest.mark.contract
@@ -130,44 +138,38 @@ def test_what_is_not_there_or_not_meant(
 
 @pytest.mark.contract
 def test_a_folder_of_something_else_is_not_replaced(
-    install: Install, server: FileServer, tmp_path: Path
+    build: Install, server: FileServer, tmp_path: Path
 ) -> None:
-    said = ["--source", f"{server.url}/index.html", *FAMILY]
     rocm = tmp_path / "rocm"
     (rocm / "letters").mkdir(parents=True)
-    assert "holds something else" in install(*said, code=11)[1]
+    assert "holds something else" in build(code=11)[1]
     assert (rocm / "letters").is_dir() and archives(server) == []
     (rocm / "letters").rmdir()
-    install(*said)
+    build()
     (rocm / ".fetch" / "done.json").unlink()  # a tree of TheRock's script
-    install(*said)
+    build()
     assert "bin/hipcc" in tree_of(rocm)
 
 
 @pytest.mark.contract
 def test_the_old_tree_stays_until_the_new_one_is_whole(
-    install: Install, server: FileServer, tmp_path: Path
+    build: Install, server: FileServer, tmp_path: Path
 ) -> None:
-    said = ["--source", f"{server.url}/index.html", *FAMILY]
-    install(*said)
+    build()
     before = tree_of(tmp_path / "rocm")
     right = server.files["rand_test_generic.tar.xz"]
     server.files["rand_test_generic.tar.xz"] = right[:-1] + b"x"
-    assert "must have" in install(*said, "--tests", code=11)[1]
+    assert "must have" in build("--tests", code=11)[1]
     assert tree_of(tmp_path / "rocm") == before
     server.files["rand_test_generic.tar.xz"] = right
     server.requests.clear()
-    install(*said, "--tests")
+    build("--tests")
     assert archives(server) == ["rand_test_generic.tar.xz"]  # the others had come
     assert "lib/rand_test_generic" in tree_of(tmp_path / "rocm")
 
 
 def test_a_run_that_ends_at_any_rename_is_completed_by_the_next(
-    install: Install,
-    server: FileServer,
-    tmp_path: Path,
-    exhaustive: bool,
-    monkeypatch: pytest.MonkeyPatch,
+    install: Install, server: FileServer, tmp_path: Path, exhaustive: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "published"
     folder.mkdir()
@@ -189,10 +191,9 @@ def test_a_run_that_ends_at_any_rename_is_completed_by_the_next(
 
 
 def test_a_run_that_ends_while_the_tree_is_made_has_nothing_to_be_fetched_again(
-    install: Install, server: FileServer, tmp_path: Path, exhaustive: bool
+    build: Install, server: FileServer, tmp_path: Path, exhaustive: bool
 ) -> None:
-    said = ["--source", f"{server.url}/index.html", *FAMILY]
-    install(*said)
+    build()
     whole, fetched = tree_of(tmp_path / "rocm"), sorted(archives(server))
     assert len(fetched) > 3
 
@@ -202,31 +203,30 @@ def test_a_run_that_ends_while_the_tree_is_made_has_nothing_to_be_fetched_again(
         server.requests.clear()
 
     for event in killed_at_events(
-        lambda: install(*said),
+        build,
         begin=begin,
         exhaustive=exhaustive,
         # each file that comes into the tree, and the folders when it is whole
         like=r"^os\.(link|rename) .*\.install/(artifacts/\w+_|(tree|artifacts)\W*$)",
     ):
-        install(*said)
+        build()
         assert tree_of(tmp_path / "rocm") == whole, event
         assert sorted(archives(server)) == fetched, event
         assert (tmp_path / "rocm/bin/hipcc").stat().st_nlink == 1
 
 
 def test_a_tree_is_made_where_there_are_no_hard_links(
-    install: Install, server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    build: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
-    said = ["--source", f"{server.url}/index.html", *FAMILY]
-    install(*said)
+    build()
     rocm = tmp_path / "rocm"
     whole, mode = tree_of(rocm), (rocm / "bin/hipcc").stat().st_mode
     shutil.rmtree(rocm)
     monkeypatch.setattr(os, "link", refuse)
-    install(*said)
+    build()
     assert tree_of(rocm) == whole and (rocm / "bin/hipcc").stat().st_mode == mode
     assert (rocm / "llvm").is_symlink()
 
@@ -260,11 +260,8 @@ PUBLISHED = {
 @pytest.mark.contract
 def test_tarballs_by_version_and_the_newest(install: Install, s3: None, tmp_path: Path) -> None:
     put("therock-nightly-tarball", "v4/tarball", PUBLISHED)
-    put(
-        "therock-dev-tarball",
-        "v4/tarball",
-        {"therock-dist-linux-gfx94X-dcgpu-7.1.0.dev0+8f6c.tar.gz": tarball("dev")},
-    )
+    dev = {"therock-dist-linux-gfx94X-dcgpu-7.1.0.dev0+8f6c.tar.gz": tarball("dev")}
+    put("therock-dev-tarball", "v4/tarball", dev)
     hipcc = tmp_path / "rocm" / "bin" / "hipcc"
     newest = "therock-dist-linux-gfx94X-dcgpu-7.11.0a20260119.tar.gz"
     assert install(*FAMILY, "--latest-release", "--dry-run")[0] == [newest]

@@ -15,10 +15,10 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from commands import Ended, call
 from servers import Answer, FlakyServer, serving
 from wheels import Draft
 
-from rocm_wheels.cli import boundary, main
 from rocm_wheels.index import reader
 
 pytestmark = pytest.mark.contract
@@ -92,6 +92,9 @@ EMPTY_PAGES: dict[str, tuple[str, str]] = {
 }
 
 
+DAMAGED = Answer(200, {"Content-Type": HTML, "Content-Encoding": "gzip"}, b"no gzip")
+
+
 class Pages(FlakyServer):
     """Gives out answers by path; a root page that links torch, a wheel, and 404 of all else."""
 
@@ -115,11 +118,8 @@ def make_answer(kind: str, content: str | bytes, status: int = 200) -> Answer:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    return (
-        Draft("torch", "2.9.0", "py3-none-any", requires=["numpy"])
-        .write(tmp_path_factory.mktemp("wheel"))
-        .read_bytes()
-    )
+    draft = Draft("torch", "2.9.0", "py3-none-any", requires=["numpy"])
+    return draft.write(tmp_path_factory.mktemp("wheel")).read_bytes()
 
 
 @pytest.fixture
@@ -129,9 +129,9 @@ def server(wheel: bytes, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
         yield running
 
 
-def choose(index: str, *words: str) -> int:
+def choose(index: str, *words: str, code: int = 0) -> Ended:
     machine = ("--gfx", "none", "--rocm", "none", "--python", "3.12", "--platform", "linux-x86_64")
-    return boundary.run_command(main.cli, ["choose", "torch", "--index", index, *machine, *words])
+    return call("choose", "torch", "--index", index, *machine, *words, code=code)
 
 
 def read(index: str, **options: object) -> type[BaseException] | int | None:
@@ -144,36 +144,37 @@ def read(index: str, **options: object) -> type[BaseException] | int | None:
     return None if page is None else len(page)
 
 
-@pytest.mark.parametrize("name", UNREADABLE)
-def test_what_is_no_page_is_never_an_index_without_wheels(name: str, server: Pages) -> None:
-    server.answers["/torch/"] = make_answer(*UNREADABLE[name])
-    assert read(server.url) is reader.UnreadablePageError
-    assert choose(server.url) == 2
-    assert boundary.run_command(main.cli, ["index", "verify", server.url]) == 14
+def list_answers() -> Iterator[tuple[str, dict[str, Answer], object, int, int | None]]:
+    """Yield answers by name: what is given out, what reading gives, exit codes of choosing and verifying."""
+    for name, page in UNREADABLE.items():
+        yield name, {"/torch/": make_answer(*page)}, reader.UnreadablePageError, 2, 14
+    for name, page in READABLE.items():
+        yield f"page {name}", {"/torch/": make_answer(*page)}, int, 0, None
+    for name, page in EMPTY_PAGES.items():
+        yield f"empty {name}", {"/torch/": make_answer(*page)}, int, 17, None
+    for number, content in enumerate((PASSWORD, "<html><p>Who?</html>", LINKS.replace(WHEEL, "help"))):
+        led = {"/torch/": Answer(302, {"Location": "/login"}, b""), "/login": make_answer(HTML, content)}
+        yield f"led to a login {number}", led, reader.UnreadablePageError, 2, None
+    yield "damaged encoding", {"/torch/": DAMAGED}, reader.UnreadablePageError, 2, 14
+    for status in (401, 407, 429, 500, 502, 503):  # a server that fails or refuses is out of reach
+        yield str(status), {"/torch/": make_answer(HTML, LINKS, status)}, reader.UnreachableError, 17, None
+    for status in (404, 410):  # absent, whatever is shown to people with it
+        yield str(status), {"/torch/": make_answer(HTML, PASSWORD, status)}, None, 17, None
 
 
-@pytest.mark.parametrize("name", READABLE)
-def test_what_is_a_page_is_read(name: str, server: Pages) -> None:
-    server.answers["/torch/"] = make_answer(*READABLE[name])
-    assert read(server.url)
-    assert choose(server.url) == 0
-
-
-@pytest.mark.parametrize("name", EMPTY_PAGES)
-def test_a_page_may_be_empty(name: str, server: Pages) -> None:
-    server.answers["/torch/"] = make_answer(*EMPTY_PAGES[name])
-    assert isinstance(read(server.url), int)
-    assert choose(server.url) == 17
-
-
-@pytest.mark.parametrize("content", [PASSWORD, "<html><p>Who are you?</html>", LINKS.replace(WHEEL, "help")])
-def test_a_request_that_is_led_to_a_login_is_not_answered(content: str, server: Pages) -> None:
-    server.answers |= {
-        "/torch/": Answer(302, {"Location": "/login?next=/torch/"}, b""),
-        "/login?next=/torch/": make_answer(HTML, content),
-    }
-    assert read(server.url) is reader.UnreadablePageError
-    assert choose(server.url) == 2
+@pytest.mark.parametrize(
+    ("answers", "read_as", "chosen", "verified"),
+    [pytest.param(*row, id=name) for name, *row in list_answers()],
+)
+def test_every_answer_is_one_of_four(
+    answers: dict[str, Answer], read_as: object, chosen: int, verified: int | None, server: Pages
+) -> None:
+    server.answers |= answers
+    found = read(server.url)
+    assert isinstance(found, int) if read_as is int else found is read_as
+    choose(server.url, code=chosen)
+    if verified is not None:
+        call("index", "verify", server.url, code=verified)
 
 
 def test_a_page_may_be_elsewhere(server: Pages) -> None:
@@ -181,66 +182,35 @@ def test_a_page_may_be_elsewhere(server: Pages) -> None:
         "/torch/": Answer(301, {"Location": "/cdn/Torch/index.html"}, b""),
         "/cdn/Torch/index.html": make_answer(HTML, LINKS.replace(f'"{WHEEL}', f'"/torch/{WHEEL}')),
     }
-    assert choose(server.url) == 0
+    choose(server.url)
     server.answers["/cdn/Torch/index.html"] = make_answer(HTML, EMPTY)
     assert read(server.url) == 0
-
-
-def test_a_damaged_encoding_is_no_page(server: Pages) -> None:
-    server.answers["/torch/"] = Answer(200, {"Content-Type": HTML, "Content-Encoding": "gzip"}, b"no gzip")
-    assert read(server.url) is reader.UnreadablePageError
-    assert choose(server.url) == 2
-    assert boundary.run_command(main.cli, ["index", "verify", server.url]) == 14
 
 
 FAILURES = [  # what a server answers for the page, and what is said of it
     (Answer(302, {"Location": "ftp://files.example/"}, b""), "it is, or leads to, no address of a server"),
     (Answer(302, {"Location": "http://[half/"}, b""), "it is, or leads to, no address of a server"),
     (Answer(302, {"Location": "/torch/"}, b""), "it redirects without end"),
-    (
-        Answer(200, {"Content-Type": HTML, "Content-Encoding": "gzip"}, b"no gzip"),
-        "is not encoded as it says",
-    ),
+    (DAMAGED, "is not encoded as it says"),
 ]
 
 
 @pytest.mark.parametrize(("answer", "reason"), FAILURES, ids=["scheme", "url", "loop", "encoding"])
 def test_a_failure_is_told_in_words_of_ours(
-    answer: Answer,
-    reason: str,
-    server: Pages,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    answer: Answer, reason: str, server: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROCM_WHEELS_RETRIES", "0")
     server.answers["/torch/"] = answer
-    assert boundary.run_command(main.cli, ["index", "verify", server.url]) == 14
-    assert reason in capsys.readouterr().out
+    assert reason in call("index", "verify", server.url, code=14).out
     server.answers["/"] = answer
-    assert boundary.run_command(main.cli, ["index", "verify", server.url]) in (2, 17)
-    assert reason in capsys.readouterr().err
+    assert reason in call("index", "verify", server.url, code=(2, 17)).err
 
 
 @pytest.mark.parametrize(
     "url", ["http://[half/", "http://127.0.0.1:99999/", "http:///x/", f"http://{'a' * 70}.example/"]
 )
-def test_an_address_that_is_none_is_told(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert boundary.run_command(main.cli, ["index", "verify", url]) in (2, 17)
-    assert "Failed to parse" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("status", [401, 407, 429, 500, 502, 503])
-def test_a_server_that_fails_or_refuses_is_out_of_reach(status: int, server: Pages) -> None:
-    server.answers["/torch/"] = make_answer(HTML, LINKS, status)
-    assert read(server.url) is reader.UnreachableError
-    assert choose(server.url) == 17
-
-
-@pytest.mark.parametrize("status", [404, 410])
-def test_what_is_not_there_is_absent(status: int, server: Pages) -> None:
-    server.answers["/torch/"] = make_answer(HTML, PASSWORD, status)  # whatever is shown to people with it
-    assert read(server.url) is None
-    assert choose(server.url) == 17
+def test_an_address_that_is_none_is_told(url: str) -> None:
+    assert "Failed to parse" not in call("index", "verify", url, code=(2, 17)).err
 
 
 def test_a_server_that_is_not_there_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,18 +219,14 @@ def test_a_server_that_is_not_there_is_out_of_reach(monkeypatch: pytest.MonkeyPa
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/"  # nobody listens
         assert read(url) is reader.UnreachableError
-        assert choose(url) == boundary.run_command(main.cli, ["index", "verify", url]) == 17
+        choose(url, code=17)
+        call("index", "verify", url, code=17)
     assert read("http://no-such-server.invalid/") is reader.UnreachableError
 
 
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [
-        (200, reader.UnusableAnswerError),
-        (416, reader.UnusableAnswerError),
-        (501, reader.UnusableAnswerError),
-        (500, reader.UnreachableError),
-    ],
+    [*((status, reader.UnusableAnswerError) for status in (200, 416, 501)), (500, reader.UnreachableError)],
 )
 def test_a_server_without_ranges_is_not_one_out_of_reach(
     status: int, kind: type[Exception], server: Pages, wheel: bytes
@@ -272,13 +238,8 @@ def test_a_server_without_ranges_is_not_one_out_of_reach(
 
 
 @pytest.mark.parametrize("name", ["api-2.0", "login", "octets"])
-def test_other_commands_say_so_too(  # noqa: PLR0917 - pytest passes them by name
-    name: str,
-    server: Pages,
-    wheel: bytes,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+def test_other_commands_say_so_too(
+    name: str, server: Pages, wheel: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UV_DEFAULT_INDEX", f"{server.url}/dependencies/")
     new = tmp_path / "torch-2.9.1-py3-none-any.whl"
@@ -297,8 +258,7 @@ def test_other_commands_say_so_too(  # noqa: PLR0917 - pytest passes them by nam
         server.answers["/torch/"] = make_answer(*READABLE["html"])
         server.answers[path] = make_answer(*UNREADABLE[name])
         for line in lines:
-            assert boundary.run_command(main.cli, line) == 2, line
-            told = capsys.readouterr()
+            told = call(*line, code=2)
             assert "Usage:" not in told.err
             assert path in told.err  # the page, not the command line
 
@@ -311,11 +271,11 @@ def test_pages_of_folders_are_judged_as_those_of_servers(name: str, tmp_path: Pa
     page.write_bytes(content.encode() if isinstance(content, str) else content)
     (tmp_path / "index.html").write_text('<!DOCTYPE html><a href="torch/">torch</a>')
     for place in (str(tmp_path), tmp_path.as_uri()):
-        assert choose(place) == 2
-        assert boundary.run_command(main.cli, ["index", "verify", place]) == 14
+        choose(place, code=2)
+        call("index", "verify", place, code=14)
 
 
 def test_a_root_page_that_is_none_is_no_index_without_projects(server: Pages) -> None:
     for name in ("login", "login-by-script", "octets", "api-2.0", "nothing"):
         server.answers["/"] = make_answer(*UNREADABLE[name])
-        assert boundary.run_command(main.cli, ["index", "verify", server.url]) == 14
+        call("index", "verify", server.url, code=14)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -26,10 +28,26 @@ from rocm_wheels.stores.store import (
     require_conditional_writes,
 )
 
+Faults = Callable[[str, str], str]
 KINDS: dict[str, Callable[[Path], Store]] = {
     "folder": lambda path: folder.FolderStore(path / "store"),
     "s3": lambda _: servers.a_store(),
 }
+
+
+@contextmanager
+def on_bad_line(faults: Faults, bucket: str = "") -> Iterator[tuple[store_s3.S3Store, servers.Line]]:
+    """Give a store behind a line that goes wrong."""
+    with servers.bad_line(faults) as line:
+        yield servers.a_store(line.url, bucket=bucket), line
+
+
+@pytest.fixture
+def big(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of 6 MiB, which goes in parts."""
+    monkeypatch.setattr(store_s3, "PART_SIZE", 5 << 20)
+    (tmp_path / "big").write_bytes(bytes(6 << 20))
+    return tmp_path / "big"
 
 
 @pytest.fixture(params=KINDS)
@@ -62,9 +80,7 @@ def test_a_store_of_a_dry_run_keeps_them_too_and_writes_nothing(tmp_path: Path) 
     }
 
 
-@pytest.mark.parametrize("kind", ["folder", "s3"])
-def test_conditional_writes_are_probed(kind: str, tmp_path: Path) -> None:
-    store = KINDS[kind](tmp_path)
+def test_conditional_writes_are_probed(store: Store) -> None:
     assert find_broken_promise(store) is None
     assert list(store.listing("")) == []
 
@@ -90,26 +106,24 @@ def test_a_large_file_goes_in_parts_and_comes_whole(tmp_path: Path, monkeypatch:
 
 
 def test_a_large_file_that_changes_while_it_is_sent_is_never_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    big: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, path = servers.a_store(), tmp_path / "big"
-    monkeypatch.setattr(store_s3, "PART_SIZE", 5 << 20)
-    path.write_bytes(bytes(6 << 20))
+    store = servers.a_store()
     ask, asked = store._client.call, list[str]()
 
     def changed_meanwhile(operation: str, **words: Any) -> Any:
         asked.append(operation)
         if operation == "create_multipart_upload":
-            with path.open("rb+") as file:
+            with big.open("rb+") as file:
                 file.write(b"somebody")
         return ask(operation, **words)
 
     monkeypatch.setattr(store._client, "call", changed_meanwhile)
     with pytest.raises(errors.ReleaseError, match=r"big has other bytes than when it was looked at"):
-        store.create("big", path)
+        store.create("big", big)
     assert asked[-1] == "abort_multipart_upload"
     with pytest.raises(errors.ReleaseError, match=r"big has other bytes than when it was looked at"):
-        store.create("big", path, sha256="0" * 64)
+        store.create("big", big, sha256="0" * 64)
     assert list(store.listing("")) == []
 
 
@@ -152,9 +166,7 @@ def _first(number: int, fault: str, methods: tuple[str, ...]) -> Callable[[str, 
 @pytest.mark.parametrize("fault", ["500", "503", "409 ConditionalRequestConflict", "lost"])
 @pytest.mark.parametrize("times", [1, 3])
 def test_writes_on_a_bad_line_happen_once(fault: str, times: int) -> None:
-    bucket = servers.a_bucket()
-    with servers.bad_line(_first(times, fault, ("PUT",))) as line:
-        store = servers.a_store(line.url, bucket=bucket)
+    with on_bad_line(_first(times, fault, ("PUT",))) as (store, line):
         tag = store.create("a", b"one")
         assert store.read("a").tag == tag
         line.faults = _first(times, fault, ("PUT",))
@@ -164,11 +176,9 @@ def test_writes_on_a_bad_line_happen_once(fault: str, times: int) -> None:
 
 @pytest.mark.parametrize("is_theirs", [False, True])
 def test_parts_that_a_conflict_took_are_sent_again_where_nobody_else_was_faster(
-    is_theirs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    is_theirs: bool, big: Path
 ) -> None:
     """S3 answers 409 while another write of the file is under way, and forgets the upload."""
-    monkeypatch.setattr(store_s3, "PART_SIZE", 5 << 20)
-    (tmp_path / "big").write_bytes(bytes(6 << 20))
     direct, conflicts = servers.a_store(), list[str]()
 
     def take_parts(method: str, url: str) -> str:
@@ -181,23 +191,17 @@ def test_parts_that_a_conflict_took_are_sent_again_where_nobody_else_was_faster(
             direct.create("big", b"theirs")
         return "409 ConditionalRequestConflict"
 
-    with servers.bad_line(take_parts) as line:
-        store = servers.a_store(line.url, bucket=direct._bucket)
-        if is_theirs:
-            with pytest.raises(AlreadyInStoreError):
-                store.create("big", tmp_path / "big")
-        else:
-            store.create("big", tmp_path / "big")
+    told = pytest.raises(AlreadyInStoreError) if is_theirs else nullcontext()
+    with on_bad_line(take_parts, direct._bucket) as (store, _), told:
+        store.create("big", big)
     assert len(set(conflicts)) == (1 if is_theirs else 2)
     assert [listed.size for listed in direct.listing("")] == [6 if is_theirs else 6 << 20]
 
 
 def test_a_conflict_without_end_is_somebody_elses_write_where_it_is_there() -> None:
     direct = servers.a_store()
-    with servers.bad_line(
-        lambda method, _path: "409 ConditionalRequestConflict" if method == "PUT" else ""
-    ) as line:
-        store = servers.a_store(line.url, bucket=direct._bucket)
+    conflicts = _first(1 << 30, "409 ConditionalRequestConflict", ("PUT",))
+    with on_bad_line(conflicts, direct._bucket) as (store, _):
         with pytest.raises(errors.ReleaseError, match="cannot write") as stuck:
             store.create("a", b"ours")
         assert not isinstance(stuck.value, AlreadyInStoreError)
@@ -215,28 +219,24 @@ def test_a_conflict_without_end_is_somebody_elses_write_where_it_is_there() -> N
 
 @pytest.mark.parametrize("refusal", ["412 PreconditionFailed", "404 NoSuchKey"])
 def test_whose_write_it_was_is_not_guessed_where_the_server_says_no_more(refusal: str) -> None:
-    with servers.bad_line(lambda method, _path: refusal if method == "PUT" else "503") as line:
-        store = servers.a_store(line.url)
+    with on_bad_line(lambda method, _path: refusal if method == "PUT" else "503") as (store, _):
         for tag in (None, '"of-somebody"'):
             with pytest.raises(store_s3.S3UnansweredError, match=r"cannot look at s3://.*/where/a"):
                 store.replace("a", b"ours", tag)
 
 
 @pytest.mark.parametrize("fault", ["409 OperationAborted", "500", "lost"])
-def test_parts_become_one_file_once(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_become_one_file_once(fault: str, big: Path) -> None:
     """Whatever becomes of the answers to the requests that begin and end an upload."""
-    monkeypatch.setattr(store_s3, "PART_SIZE", 5 << 20)
-    (tmp_path / "big").write_bytes(bytes(6 << 20))
-    with servers.bad_line(_first(1, fault, ("POST",))) as line:
-        store = servers.a_store(line.url)
-        store.create("a", tmp_path / "big")
+    with on_bad_line(_first(1, fault, ("POST",))) as (store, line):
+        store.create("a", big)
         line.faults = lambda method, path: "lost" if method == "POST" and "uploadId" in path else ""
-        store.create("b", tmp_path / "big")  # none of the answers comes, and it is there
+        store.create("b", big)  # none of the answers comes, and it is there
         line.faults = lambda *_: ""
         assert [listed.size for listed in store.listing("")] == [6 << 20, 6 << 20]
         line.faults = lambda method, path: "503" if method == "POST" and "uploadId" in path else ""
         with pytest.raises(errors.ReleaseError, match=r"cannot write s3://.*/where/c"):
-            store.create("c", tmp_path / "big")
+            store.create("c", big)
         assert store.head("c") is None
 
 
@@ -246,8 +246,7 @@ def test_reads_on_a_bad_line_are_whole(fault: str, tmp_path: Path) -> None:
     bucket = servers.a_bucket()
     content = bytes(range(256)) * 400
     servers.a_store(bucket=bucket).create("a", content)
-    with servers.bad_line(_first(2, fault, ("GET",))) as line:
-        store = servers.a_store(line.url, bucket=bucket)
+    with on_bad_line(_first(2, fault, ("GET",)), bucket) as (store, line):
         assert store.read("a").content == content
         line.faults = _first(2, fault, ("GET",))
         store.fetch("a", tmp_path / "a")
@@ -259,8 +258,7 @@ def test_reads_on_a_bad_line_are_whole(fault: str, tmp_path: Path) -> None:
 def test_what_comes_short_is_asked_for_again() -> None:
     bucket = servers.a_bucket()
     servers.a_store(bucket=bucket).create("a", b"all of it")
-    with servers.bad_line(_first(2, "short", ("GET",))) as line:
-        store = servers.a_store(line.url, bucket=bucket)
+    with on_bad_line(_first(2, "short", ("GET",)), bucket) as (store, line):
         assert store.read("a").content == b"all of it"
         line.faults = _first(2, "short", ("GET",))
         assert store.digest("a") == hashlib.sha256(b"all of it").hexdigest()
@@ -269,9 +267,7 @@ def test_what_comes_short_is_asked_for_again() -> None:
 
 
 def test_weak_tags_of_a_proxy_are_those_of_the_server() -> None:
-    bucket = servers.a_bucket()
-    with servers.bad_line(lambda *_: "weak") as line:
-        store = servers.a_store(line.url, bucket=bucket)
+    with on_bad_line(lambda *_: "weak") as (store, _):
         tag = store.create("a", b"one")
         assert store.digest("a") == hashlib.sha256(b"one").hexdigest()
         second = store.replace("a", b"two", tag)
@@ -281,26 +277,19 @@ def test_weak_tags_of_a_proxy_are_those_of_the_server() -> None:
 
 
 def test_a_server_that_knows_no_conditions_is_refused() -> None:
-    bucket = servers.a_bucket()
-    with servers.bad_line(lambda *_: "deaf") as line:
-        store = servers.a_store(line.url, bucket=bucket)
+    with on_bad_line(lambda *_: "deaf") as (store, _):
         with pytest.raises(errors.ReleaseError, match=r"knows no conditional writes \(put_object .* 501"):
             require_conditional_writes(store)
         assert list(store.listing("")) == []
 
 
-def test_a_server_that_knows_no_conditions_for_parts_alone_takes_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_knows_no_conditions_for_parts_alone_takes_them(big: Path) -> None:
     """They are sent after a look; of two at the same moment both may succeed there."""
-    monkeypatch.setattr(store_s3, "PART_SIZE", 5 << 20)
-    (tmp_path / "big").write_bytes(bytes(6 << 20))
-    with servers.bad_line(lambda method, _path: "deaf" if method == "POST" else "") as line:
-        store = servers.a_store(line.url)
+    with on_bad_line(lambda method, _path: "deaf" if method == "POST" else "") as (store, _):
         require_conditional_writes(store)
-        store.create("big", tmp_path / "big")
+        store.create("big", big)
         with pytest.raises(AlreadyInStoreError):
-            store.create("big", tmp_path / "big")
+            store.create("big", big)
     assert [listed.size for listed in store.listing("")] == [6 << 20]
 
 
@@ -344,8 +333,7 @@ def test_an_answer_that_was_lost_is_not_taken_for_somebody_elses_file(same: bool
             direct.replace("pointer", b"theirs", tag)
         return "lost"
 
-    with servers.bad_line(somebody_is_faster) as line:
-        store = servers.a_store(line.url, bucket=bucket)
+    with on_bad_line(somebody_is_faster, bucket) as (store, line):
         with pytest.raises(AlreadyInStoreError):
             store.create("a", ours)
         line.faults = somebody_is_faster
@@ -356,10 +344,9 @@ def test_an_answer_that_was_lost_is_not_taken_for_somebody_elses_file(same: bool
 
 def test_a_server_that_stays_away_is_named() -> None:
     bucket = servers.a_bucket()
-    with servers.bad_line(lambda *_: "503") as line:
-        store = servers.a_store(line.url, bucket=bucket)
-        with pytest.raises(errors.ReleaseError, match=f"cannot write s3://{bucket}/some/where/a") as said:
-            store.create("a", b"")
+    refused = pytest.raises(errors.ReleaseError, match=f"cannot write s3://{bucket}/some/where/a")
+    with on_bad_line(lambda *_: "503", bucket) as (store, _), refused as said:
+        store.create("a", b"")
     assert "503" in str(said.value.__cause__)
     with pytest.raises(errors.ReleaseError, match="there is no bucket nobody-has-it"):
         servers.a_store(bucket="nobody-has-it").create("a", b"")
@@ -391,9 +378,7 @@ def test_variables_say_how_often_and_how_long_a_server_is_waited_for(monkeypatch
 
 
 @pytest.mark.contract
-@pytest.mark.parametrize("kind", ["folder", "s3"])
-def test_of_many_writers_one_is_told_that_it_won(kind: str, tmp_path: Path) -> None:
-    store = KINDS[kind](tmp_path)
+def test_of_many_writers_one_is_told_that_it_won(store: Store) -> None:
     tag = store.create("pointer", b"0")
     outcomes: list[str] = []
 
@@ -404,11 +389,8 @@ def test_of_many_writers_one_is_told_that_it_won(kind: str, tmp_path: Path) -> N
         except ChangedInStoreError:
             outcomes.append("")
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(1, 5)))
     assert len(outcomes) == 4
     assert [outcome for outcome in outcomes if outcome] == [store.read("pointer").content.decode()]
 
