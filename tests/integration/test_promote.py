@@ -30,12 +30,6 @@ CHANNEL = PATHS.channel_document("nightly")
 _ = sets  # a fixture
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out what only a loss of power would show."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-
-
 def staged_files(place: Path) -> dict[str, int]:
     """Return what no change of a channel may touch, with the times of the last writes."""
     found = [p for name in ("files", "sets", "evidence") for p in (place / FAMILY / name).rglob("*")]

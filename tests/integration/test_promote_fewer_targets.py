@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import call
-from stores import Night, hours_ago, know, verified
+from crash import FaultyStore, Killed
+from stores import NOW, PASSED, Night, hours_ago, know, verified
 
 from rocm_wheels.release import store_paths, wheel_set
+from rocm_wheels.release.channel import ChannelActor, Promoter
 from rocm_wheels.stores import folder
 
 RULES = "{audit: {fresh: 14d}, smoke: {fresh: 14d, targets: one, pythons: one}}"
 POLICY = f"channels: {{nightly: {{signed: false, rules: {RULES}}}}}"
 ALL, SOME = ("gfx942", "gfx1100", "gfx1201"), ("gfx1100", "gfx1201")
 FAMILY = "multi-arch"
-PAGE = f"{store_paths.FamilyPaths(FAMILY).channel_pages('nightly')}/torch/index.json"
+PATHS = store_paths.FamilyPaths(FAMILY)
+PAGE = f"{PATHS.channel_pages('nightly')}/torch/index.json"
+OF_ONE_FAMILY = {"family": "gfx110X-all", "layout": "per-family"}
 Promote = Callable[..., Any]
 
 
@@ -43,8 +47,7 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
+def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
@@ -96,12 +99,7 @@ def test_a_set_for_all_gpus_that_lacks_some_is_refused_unless_it_is_meant(
     [
         {"torch": "2.14.0"},
         {"torch": "2.13.0", "platform": "windows"},
-        {
-            "torch": "2.13.0",
-            "family": "gfx110X-all",
-            "layout": "per-family",
-            "targets": ("gfx1100", "gfx1101"),
-        },
+        {"torch": "2.13.0", "targets": ("gfx1100", "gfx1101"), **OF_ONE_FAMILY},
     ],
 )
 def test_what_takes_nothing_from_anybody_is_shown(
@@ -110,11 +108,7 @@ def test_what_takes_nothing_from_anybody_is_shown(
     """Another line, another platform, and a set of one family."""
     promote(bench.stage("2.13.0", 11, ALL))
     if "family" in other:
-        promote(
-            bench.stage(
-                "2.13.0", 11, ("gfx1100", "gfx1101", "gfx1102"), family="gfx110X-all", layout="per-family"
-            )
-        )
+        promote(bench.stage("2.13.0", 11, ("gfx1100", "gfx1101", "gfx1102"), **OF_ONE_FAMILY))
     given = {"torch": "2.13.0", "day": 12, "targets": SOME, **other}
     promote(bench.stage(**given))
     promote(bench.stage("2.13.0", 13, (*ALL, "gfx90a")))  # more is always right
@@ -130,21 +124,10 @@ def test_a_failure_on_any_target_holds_a_set_that_one_is_enough_for(bench: Bench
 
 def test_a_killed_promotion_of_such_a_set_is_finished(bench: Bench, promote: Promote) -> None:
     """It was said once that it is meant: what was begun is completed by the same command, or without it."""
-    from crash import FaultyStore, Killed
-
-    from rocm_wheels.release import verdict
-    from rocm_wheels.release.channel import ChannelActor, Promoter
-
     promote(bench.stage("2.13.0", 11, ALL))
     part = bench.stage("2.13.1", 12, SOME)
-    places = store_paths.FamilyPaths(FAMILY)
-    passed = verdict.Verdict(
-        "x", FAMILY, "nightly", datetime.now(timezone.utc), (verdict.RuleResult("hashes", "pass"),)
-    )
-    store = FaultyStore(bench.store)
-    promoter = Promoter(store, places, "nightly", ChannelActor("eve", "2026-11-21T00:00:00Z"))
-    path = store_paths.FamilyPaths(FAMILY).channel_document("nightly")
-    store.at, store.fault = f"replace {path}", "after"
+    store = FaultyStore(bench.store, at=f"replace {PATHS.channel_document('nightly')}", fault="after")
+    promoter = Promoter(store, PATHS, "nightly", ChannelActor("eve", NOW))
     with pytest.raises(Killed):
-        promoter.promote(part, lambda: passed, allow_fewer_targets=True)
+        promoter.promote(part, lambda: replace(PASSED, family=FAMILY), allow_fewer_targets=True)
     assert f"{part.id} promoted (an earlier run had begun it)" in promote(part)

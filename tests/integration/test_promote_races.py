@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import product
@@ -35,6 +34,8 @@ from rocm_wheels.release import verdict, wheel_set
 from rocm_wheels.stores import folder
 from rocm_wheels.stores.store import DryRunStore
 
+pytestmark = pytest.mark.contract
+
 _ = sets  # a fixture
 HELD = verdict.Verdict(
     "x",
@@ -47,7 +48,6 @@ HELD = verdict.Verdict(
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(channels, "_WAIT_SECONDS", (0.01,))
 
 
@@ -79,7 +79,6 @@ def visible_writes(sets: Sets, place: Path, change: Callable[[FaultyStore], obje
     return [write for write in store.writes if PAGES in write]
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize("after", [False, True])
 def test_who_is_overtaken_leaves_the_channel_as_the_other_wanted_it(
     after: bool, sets: Sets, tmp_path: Path
@@ -113,7 +112,6 @@ def test_who_does_the_same_a_little_later_has_done_it(sets: Sets, tmp_path: Path
         assert (b"torch-2.9.2" in pages(place)["torch/index.json"], channel_of(store).revision) == (True, 4)
 
 
-@pytest.mark.contract
 def test_a_demotion_that_is_overtaken_takes_nothing_away(sets: Sets, tmp_path: Path) -> None:
     start = sets.copy(tmp_path / "start")
     new = sets.documents[1]
@@ -140,7 +138,6 @@ def judged(*verdicts: verdict.Verdict) -> Callable[[], verdict.Verdict]:
     return lambda: next(listed)
 
 
-@pytest.mark.contract
 def test_a_result_that_comes_while_a_set_is_promoted_counts(sets: Sets, tmp_path: Path) -> None:
     old, new = sets.documents
     store = sets.store(sets.copy(tmp_path / "store"))
@@ -167,7 +164,6 @@ def test_what_was_killed_passes_its_gate_again(sets: Sets, tmp_path: Path) -> No
     assert abandon(promoter(sets.store(place))).channel.shown == (old.id,)
 
 
-@pytest.mark.contract
 def test_a_set_that_comes_back_is_judged_again_and_nothing_is_lost_of_its_history(
     sets: Sets, tmp_path: Path
 ) -> None:
@@ -181,19 +177,15 @@ def test_a_set_that_comes_back_is_judged_again_and_nothing_is_lost_of_its_histor
     assert channel_of(store).shown == (old.id,)
     promote(store, new)
     assert channel_of(store).shown == (old.id, new.id) and pages(store.folder) == shown
-    assert [(event.action, event.sets) for event in channel_of(store).history] == [
-        ("promote", (old.id,)),
-        ("promote", (new.id,)),
-        ("demote", (new.id,)),
-        ("promote", (new.id,)),
-    ]
+    history = [(event.action, event.sets) for event in channel_of(store).history]
+    done = (("promote", old), ("promote", new), ("demote", new), ("promote", new))
+    assert history == [(action, (document.id,)) for action, document in done]
     assert channel_of(store).demoted == frozenset()
 
 
 # ---- what promoting leaves alone
 
 
-@pytest.mark.contract
 def test_a_dry_run_touches_nothing_at_all(sets: Sets, tmp_path: Path) -> None:
     place = sets.copy(tmp_path / "store")
 
@@ -215,27 +207,14 @@ def promoter_to(place: Path, channel: str) -> channels.Promoter:
 
 def at_one_time(*work: Callable[[], object]) -> list[BaseException]:
     """Do several things at a time; return what they raised."""
-    failed: list[BaseException] = []
-
-    def tried(one: Callable[[], object]) -> None:
-        try:
-            one()
-        except BaseException as failure:
-            failed.append(failure)
-
-    threads = [threading.Thread(target=tried, args=(one,)) for one in work]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return failed
+    with ThreadPoolExecutor(len(work)) as threads:
+        begun = [threads.submit(one) for one in work]
+        return [failure for one in begun if (failure := one.exception())]
 
 
-@pytest.mark.contract
 def test_two_channels_change_at_one_time_and_sets_are_staged_meanwhile(sets: Sets, tmp_path: Path) -> None:
     place, new = sets.copy(tmp_path / "store"), sets.documents[1]
-    third = World(tmp_path / "third", "2.9.3")
-    third.wheels[0] = sets.worlds[0].wheels[0]
+    third = sets.worlds[0].next(tmp_path / "third", "2.9.3")
     failed = at_one_time(
         lambda: promote(folder.FolderStore(place), new),
         lambda: promoter_to(place, "stable").promote(new, lambda: PASSED),
@@ -263,7 +242,6 @@ def twins(sets: Sets, tmp_path: Path) -> tuple[Path, wheel_set.SetDocument, whee
     return place, found[0], found[1]
 
 
-@pytest.mark.contract
 def test_of_two_sets_with_one_name_that_come_to_two_channels_at_once_one_gets_in_at_most(
     twins: tuple[Path, wheel_set.SetDocument, wheel_set.SetDocument], exhaustive: bool
 ) -> None:
@@ -309,7 +287,6 @@ def require_one_of(
         assert "torch-2.9.4" in str(failure) and "has other bytes in 2.9.4" in str(failure)
 
 
-@pytest.mark.contract
 def test_of_many_such_pairs_that_come_at_once_one_gets_in_at_most(
     twins: tuple[Path, wheel_set.SetDocument, wheel_set.SetDocument],
 ) -> None:

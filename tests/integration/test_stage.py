@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import servers
+from commands import call
 from crash import FaultyStore, in_a_process, run_on_full_disk, sample
 from documents import edit_sealed
 from pythons import PIP, UV
@@ -36,13 +36,13 @@ from stores import (
     visible,
 )
 
-from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors, process
 from rocm_wheels.index import update
 from rocm_wheels.release import channel as channels
 from rocm_wheels.release import wheel_set
 from rocm_wheels.release.stage import StagePlan
 from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.stores.store import Store
 from rocm_wheels.wheels import archive
 
 
@@ -61,16 +61,17 @@ def small(world: World) -> StagePlan:
     return small_plan(world)
 
 
+@pytest.fixture(params=["folder", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return FolderStore(tmp_path / "store") if request.param == "folder" else servers.a_store()
+
+
 @pytest.mark.contract
-def test_what_is_staged_is_there_and_nothing_is_sent_twice(
-    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_staged_is_there_and_nothing_is_sent_twice(world: World, tmp_path: Path) -> None:
     place = tmp_path / "store"
-    assert boundary.run_command(main.cli, world.words(str(place), "--json", "--dry-run")) == 0
-    would = json.loads(capsys.readouterr().out)
+    would = call(*world.words(place, "--json", "--dry-run")).json
     assert (would["to_send"], would["had"], place.exists()) == (7, 0, False)
-    assert boundary.run_command(main.cli, world.words(str(place), "--json")) == 0
-    first = json.loads(capsys.readouterr().out)
+    first = call(*world.words(place, "--json")).json
     assert (first["new"], first["sent"], first["had"], first["missing"]) == (True, 7, 0, [])
     assert first["set"] == would["set"] and first["set"].startswith(f"2.9.1-rocm{ROCM}-")
     assert first["next"] == f"rocm-wheels set check {place} --set {first['set']}" and "next" not in would
@@ -81,21 +82,14 @@ def test_what_is_staged_is_there_and_nothing_is_sent_twice(
         ("triton", ()),
     ]
     before = {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file()}
-    assert boundary.run_command(main.cli, world.words(str(place), "--json")) == 0
-    again = json.loads(capsys.readouterr().out)
+    again = call(*world.words(place, "--json")).json
     assert (again["new"], again["sent"], again["had"]) == (False, 0, 7)
     assert before == {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file()}
-    next_version = World(tmp_path / "next", "2.9.2")
-    next_version.wheels[0] = world.wheels[0]  # triton is the same
-    assert boundary.run_command(main.cli, next_version.words(str(place), "--json")) == 0
-    second = json.loads(capsys.readouterr().out)
+    second = call(*world.next(tmp_path / "next").words(place, "--json")).json
     assert (second["sent"], second["had"]) == (4, 3)
-    assert boundary.run_command(main.cli, ["set", "list", str(place), "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)["sets"]
-    assert {one["id"]: (one["wheels"], one["missing"]) for one in listed} == {
-        first["set"]: (3, 0),
-        second["set"]: (3, 0),
-    }
+    listed = call("set", "list", place, "--json").json["sets"]
+    counts = {one["id"]: (one["wheels"], one["missing"]) for one in listed}
+    assert counts == dict.fromkeys((first["set"], second["set"]), (3, 0))
 
 
 def test_each_wheel_is_opened_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,14 +142,14 @@ def test_two_users_of_a_group_stage_into_one_store(everybodys_folder: Path, tmp_
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such permissions")
 @pytest.mark.parametrize(("umask", "warned"), [(0o077, True), (0o022, False)])
 def test_a_store_that_no_web_server_can_read_is_said(
-    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], umask: int, *, warned: bool
+    world: World, tmp_path: Path, umask: int, *, warned: bool
 ) -> None:
     before = os.umask(umask)
     try:
-        assert boundary.run_command(main.cli, world.words(str(tmp_path / "store"))) == 0
+        told = call(*world.words(tmp_path / "store")).err
     finally:
         os.umask(before)
-    assert ("chmod -R go+rX" in capsys.readouterr().err) == warned
+    assert ("chmod -R go+rX" in told) == warned
 
 
 def alone(folder: Path) -> dict[str, str]:
@@ -178,42 +172,32 @@ def test_installers_install_from_the_index_of_a_set(
             [*words, "--target", str(tmp_path / "site"), *index, "torchvision"], env=alone(tmp_path)
         )
         asked = [request.path for request in server.requests if request.status == 200]
-        assert boundary.run_command(main.cli, ["index", "verify", "--full", f"{server.url}{plan.index}"]) == 0
-    installed = sorted(path.name for path in (tmp_path / "site").glob("*.dist-info"))
-    assert installed == sorted(
-        [
-            f"rocm-{ROCM}.dist-info",
-            f"torch-2.9.1+rocm{ROCM}.dist-info",
-            f"torchvision-0.24.1+rocm{ROCM}.dist-info",
-            f"triton-3.5.0+rocm{ROCM}.dist-info",
-        ]
-    )
+        call("index", "verify", "--full", f"{server.url}{plan.index}")
+    expected = [f"torch-2.9.1+rocm{ROCM}", f"torchvision-0.24.1+rocm{ROCM}", f"triton-3.5.0+rocm{ROCM}"]
+    installed = [path.name.removesuffix(".dist-info") for path in (tmp_path / "site").glob("*.dist-info")]
+    assert sorted(installed) == [f"rocm-{ROCM}", *expected]
     assert sum(path.endswith(".whl.metadata") for path in asked) >= 3
     assert not [path for path in asked if ".store" in path]
 
 
 @pytest.mark.contract
 def test_names_belong_to_the_bytes_that_people_got_until_they_get_a_build_tag(
-    world: World, plan: StagePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    world: World, plan: StagePlan, tmp_path: Path
 ) -> None:
     place = str(tmp_path / "store")
     other = World(tmp_path / "other", text="built again")
     for words in (world.words(place), other.words(place)):  # nobody got any of them yet
-        assert boundary.run_command(main.cli, words) == 0
-        assert "will refuse" not in capsys.readouterr().err
+        assert "will refuse" not in call(*words).err
     promote(FolderStore(Path(place)), wheel_set.find_set(FolderStore(Path(place)), plan.document.id))
-    assert boundary.run_command(main.cli, other.words(place)) == 0
-    said = capsys.readouterr().err
+    said = call(*other.words(place)).err
     assert "will refuse this set as things are: torch-2.9.1" in said
     assert f"has other bytes in {plan.document.id}, which people got" in said
     assert "rocm-wheels wheel retag --build-tag 1 WHEELS" in said
     retagged = tmp_path / "retagged"
     words = ["wheel", "retag", "--build-tag", "1", "--output-dir", str(retagged), *map(str, other.wheels)]
-    assert boundary.run_command(main.cli, words) == 0
+    call(*words)
     other.wheels = sorted(retagged.glob("*.whl"))
-    capsys.readouterr()
-    assert boundary.run_command(main.cli, other.words(place)) == 0
-    said = capsys.readouterr().err
+    said = call(*other.words(place)).err
     assert "has other bytes" not in said
     assert "in the same version as" in said and f"demote {plan.document.id} first" in said
     store = FolderStore(Path(place))
@@ -226,8 +210,7 @@ def test_names_belong_to_the_bytes_that_people_got_until_they_get_a_build_tag(
     (refusal,) = refusals["nightly"]
     assert "in the same version as" in refusal.message
     promoter(store).demote([plan.document.id])  # as both said
-    assert boundary.run_command(main.cli, other.words(place)) == 0
-    printed = capsys.readouterr()
+    printed = call(*other.words(place))
     assert "will refuse" not in printed.err
     assert printed.out.endswith(f"next: rocm-wheels set check {place} --set {retagged_set.id}\n")
     promote(store, retagged_set)
@@ -235,11 +218,10 @@ def test_names_belong_to_the_bytes_that_people_got_until_they_get_a_build_tag(
 
 @pytest.mark.parametrize("what", ["channel", "set that it shows"])
 def test_a_damaged_document_of_a_channel_is_a_warning(
-    what: str, world: World, plan: StagePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    what: str, world: World, plan: StagePlan, tmp_path: Path
 ) -> None:
     """Nothing can be promoted until it is mended; what is staged does not depend on it."""
-    place, next_version = tmp_path / "store", World(tmp_path / "next", "2.9.2")
-    next_version.wheels[0] = world.wheels[0]  # triton is the same
+    place = tmp_path / "store"
     store = FolderStore(place)
     stage(store, plan)
     promote(store, wheel_set.find_set(store, plan.document.id))
@@ -249,15 +231,14 @@ def test_a_damaged_document_of_a_channel_is_a_warning(
     }
     damaged = place / paths[what]
     damaged.write_bytes(damaged.read_bytes().replace(b'"2026', b'"2025', 1))
-    assert boundary.run_command(main.cli, next_version.words(str(place))) == 0
-    printed = capsys.readouterr()
+    printed = call(*world.next(tmp_path / "next").words(place))
     assert "`set promote` to nightly, prerelease, stable will refuse this set" in printed.err
     assert f"{damaged.name} was edited" in printed.err and "from a copy of the store" in printed.err
     assert "next: rocm-wheels set check" in printed.out
 
 
 def test_a_store_of_an_earlier_version_is_named_as_such(
-    world: World, plan: StagePlan, small: StagePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    world: World, plan: StagePlan, small: StagePlan, tmp_path: Path
 ) -> None:
     """No copy helps where its documents are of another form, and nothing could be promoted beside them."""
     store, place = FolderStore(tmp_path), str(tmp_path)
@@ -276,20 +257,18 @@ def test_a_store_of_an_earlier_version_is_named_as_such(
         ["set", "promote", place, "--channel", "stable", "--set", old.id],
         ["set", "check", place, "--set", old.id],
     ):
-        assert boundary.run_command(main.cli, words) == 2, words
-        printed = capsys.readouterr().err
+        printed = call(*words, code=2).err
         assert f"{old.id}/set.json was written by an earlier version of this tool" in printed, words
         assert "tip: stage the wheels into a new store" in printed, words
     assert {item.path: item.tag for item in store.listing("")} == before
     demote = ["set", "demote", place, "--channel", "nightly", "--set", old.id]
-    assert boundary.run_command(main.cli, demote) == 0
-    printed = capsys.readouterr()
+    printed = call(*demote)
     assert f"{old.id} demoted" in printed.out and "put it back" not in printed.out
 
 
 @pytest.mark.contract
 def test_what_a_set_has_lost_is_put_back_and_nothing_else_is_touched(
-    world: World, plan: StagePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    world: World, plan: StagePlan, tmp_path: Path
 ) -> None:
     """As `store fsck` says: stage the wheels again."""
     store = FolderStore(tmp_path)
@@ -302,8 +281,7 @@ def test_what_a_set_has_lost_is_put_back_and_nothing_else_is_touched(
     store.replace(edited, b"by hand", before[edited][0])
     for path in lost:
         store.remove(path)
-    assert boundary.run_command(main.cli, world.words(str(tmp_path), "--json")) == 0
-    staged = json.loads(capsys.readouterr().out)
+    staged = call(*world.words(str(tmp_path), "--json")).json
     assert (staged["new"], staged["sent"]) == (False, 3)
     after = {one.path: (one.tag, store.digest(one.path)) for one in store.listing("")}
     assert {path for path in before if after[path] != before[path]} == {*lost, edited}
@@ -313,9 +291,9 @@ def test_what_a_set_has_lost_is_put_back_and_nothing_else_is_touched(
 
 
 @pytest.mark.contract
-@pytest.mark.parametrize("kind", ["folder", "s3"])
-def test_a_wheel_that_is_written_to_while_it_is_staged_is_never_in_a_store(kind: str, tmp_path: Path) -> None:
-    store = FolderStore(tmp_path / "store") if kind == "folder" else servers.a_store()
+def test_a_wheel_that_is_written_to_while_it_is_staged_is_never_in_a_store(
+    store: Store, tmp_path: Path
+) -> None:
     world = World(tmp_path / "world")
     plan = small_plan(world)
     triton = plan.wheels[0].path
@@ -334,13 +312,6 @@ def test_a_wheel_that_is_written_to_while_it_is_staged_is_never_in_a_store(kind:
 # ---- every write of staging goes wrong once
 
 
-@pytest.fixture
-def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out what only a loss of power would show, and what takes longest."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-
-
-@pytest.mark.usefixtures("no_power_cuts")
 def test_every_write_may_fail(plan: StagePlan, tmp_path: Path, exhaustive: bool) -> None:
     clean = FaultyStore(FolderStore(tmp_path / "clean"))
     stage(clean, plan)
@@ -365,7 +336,6 @@ def test_every_write_to_s3_may_be_the_last_one(small: StagePlan) -> None:
 
 
 @pytest.mark.contract
-@pytest.mark.usefixtures("no_power_cuts")
 def test_installers_never_see_half_a_set_whatever_write_was_the_last(plan: StagePlan, tmp_path: Path) -> None:
     store, seen = FolderStore(tmp_path / "store"), list[int]()
     with serve_folder(tmp_path / "store") as server:
@@ -381,16 +351,12 @@ def test_installers_never_see_half_a_set_whatever_write_was_the_last(plan: Stage
 
 
 @pytest.mark.contract
-@pytest.mark.parametrize("kind", ["folder", "s3"])
-@pytest.mark.usefixtures("no_power_cuts")
-def test_every_write_may_meet_somebody_who_is_faster(kind: str, small: StagePlan, tmp_path: Path) -> None:
-    store = FolderStore(tmp_path) if kind == "folder" else servers.a_store()
+def test_every_write_may_meet_somebody_who_is_faster(store: Store, small: StagePlan) -> None:
     assert not stage(Raced(store), small).new
     require_whole(store, small)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.usefixtures("no_power_cuts")
 def test_any_write_may_meet_somebody_who_is_faster(plan: StagePlan, tmp_path: Path, exhaustive: bool) -> None:
     clean = FaultyStore(FolderStore(tmp_path / "clean"))
     stage(clean, plan)
@@ -409,12 +375,7 @@ class Raced(FaultyStore):
 
 
 @pytest.mark.contract
-@pytest.mark.parametrize("kind", ["folder", "s3"])
-@pytest.mark.usefixtures("no_power_cuts")
-def test_two_who_stage_the_same_wheels_at_a_time_make_one_set(
-    kind: str, small: StagePlan, tmp_path: Path
-) -> None:
-    store = FolderStore(tmp_path) if kind == "folder" else servers.a_store()
+def test_two_who_stage_the_same_wheels_at_a_time_make_one_set(store: Store, small: StagePlan) -> None:
     start = threading.Barrier(2)
 
     def work(now: str) -> bool:
@@ -440,7 +401,6 @@ def test_bytes_that_are_not_those_that_were_sent_are_found(plan: StagePlan, tmp_
 
 
 @pytest.mark.contract
-@pytest.mark.usefixtures("no_power_cuts")
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
 def test_every_write_may_be_killed_by_the_system(small: StagePlan, tmp_path: Path, exhaustive: bool) -> None:
     """When all is written but has no name yet, and after it; then a second run does the rest."""
@@ -461,7 +421,7 @@ def test_every_write_may_be_killed_by_the_system(small: StagePlan, tmp_path: Pat
 @pytest.mark.contract
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no limit of this kind")
 def test_a_full_disk_is_named_and_filled_up_later(world: World, plan: StagePlan, tmp_path: Path) -> None:
-    code, said = run_on_full_disk(world.words(str(tmp_path / "store")), 900)
+    code, said = run_on_full_disk(world.words(tmp_path / "store"), 900)
     assert code == 15, said
     assert "cannot write" in said and "free some space, then run the same command again" in said
     store = FolderStore(tmp_path / "store")

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 import servers
-from stores import FAMILY, NOW, ROCM, World
+from commands import call
+from stores import FAMILY, NOW, ROCM, World, know
 
-from rocm_wheels.cli import boundary, main
 from rocm_wheels.release import stage, wheel_set
-from rocm_wheels.release.evidence.evidence import Evidence, EvidenceHost, OutcomeCounts
 from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.stores import folder
 
@@ -50,10 +47,7 @@ def a_set(number: int) -> wheel_set.SetDocument:
     )
 
 
-def test_a_hundred_sets_of_two_hundred_wheels_are_read_in_seconds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
+def test_a_hundred_sets_of_two_hundred_wheels_are_read_in_seconds(tmp_path: Path) -> None:
     store = folder.FolderStore(tmp_path)
     ids = []
     for number in range(100):
@@ -66,57 +60,36 @@ def test_a_hundred_sets_of_two_hundred_wheels_are_read_in_seconds(
     assert [document.id for document in sets.documents] == ids[::-1]
 
 
-def test_what_is_known_of_sets_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_known_of_sets_is_said(tmp_path: Path) -> None:
     world = World(tmp_path / "world")
     place, plan = str(tmp_path / "store"), world.plan()
     store = folder.FolderStore(Path(place))
-    assert boundary.run_command(main.cli, ["set", "list", place]) == 2
-    assert f"there is no store at {place}: the folder does not exist" in capsys.readouterr().err
+    told = call("set", "list", place, code=2).err
+    assert f"there is no store at {place}: the folder does not exist" in told
     Path(place).mkdir()
-    assert boundary.run_command(main.cli, ["set", "list", place]) == 0
-    assert f"there are no sets in {place}" in capsys.readouterr().err
+    assert f"there are no sets in {place}" in call("set", "list", place).err
     stage.stage_set(store, plan, now=NOW)
     moment = datetime(2026, 11, 21, 13, tzinfo=timezone.utc)
-    for hours, failed in ((0, 1), (1, 0)):
-        evidence = Evidence(
-            kind="smoke",
-            set=plan.document.id,
-            hashes=tuple(sorted(plan.document.hashes)),
-            gfx="gfx942",
-            outcome="fail" if failed else "pass",
-            counts=OutcomeCounts(passed=7, failed=failed),
-            tool="test",
-            host=EvidenceHost(name="runner"),
-            by="me",
-            when=moment + timedelta(hours=hours),
-            added=moment + timedelta(hours=2),
-        )
-        store.create(f"{PLACES.evidence_folder(plan.document.id)}/{evidence.id}.json", evidence.to_json())
-    assert boundary.run_command(main.cli, ["set", "list", place]) == 0
-    said = capsys.readouterr().out
+    for hours, outcome in enumerate(("fail", "pass")):
+        know(store, plan.document, "gfx942", outcome, moment + timedelta(hours=hours))
+    said = call("set", "list", place).out
     assert f"{plan.document.id}  {FAMILY}  ROCm {ROCM}  3 wheels  complete" in said
     assert "smoke on gfx942: pass" in said and "fail" not in said
     store.create(f"{PLACES.evidence_folder(plan.document.id)}/20261121T150000Z-000000000000.json", b"{")
-    assert boundary.run_command(main.cli, ["set", "list", place, "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["sets"]
+    (row,) = call("set", "list", place, "--json").json["sets"]
     assert row["results"][1] == "20261121T150000Z-000000000000.json cannot be read"
     store.create(PLACES.set_document("2.9.5-000000000000"), b"{}")
-    assert boundary.run_command(main.cli, ["set", "list", place]) == 15
-    both = capsys.readouterr()
+    both = call("set", "list", place, code=15)
     assert plan.document.id in both.out and "is not the document of a set" in both.err
 
 
-def test_the_command_stages_to_s3_and_lists_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_stages_to_s3_and_lists_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in servers.environment(servers.moto()).items():
         monkeypatch.setenv(name, value)
     world, url = World(tmp_path), f"s3://{servers.a_bucket()}/some/where"
-    assert boundary.run_command(main.cli, world.words(url, "--json")) == 0
-    said = json.loads(capsys.readouterr().out)
+    said = call(*world.words(url, "--json")).json
     assert said["index"].endswith(f"/some/where/{FAMILY}/sets/{said['set']}/simple/")
-    assert boundary.run_command(main.cli, ["set", "list", url, "--json"]) == 0
-    assert [one["id"] for one in json.loads(capsys.readouterr().out)["sets"]] == [said["set"]]
+    assert [one["id"] for one in call("set", "list", url, "--json").json["sets"]] == [said["set"]]
 
 
 @pytest.mark.parametrize(
@@ -128,24 +101,18 @@ def test_the_command_stages_to_s3_and_lists_it(
         (["--layout", "multi-arch"], 2, "are for all GPU families, and --family says gfx94X-dcgpu"),
     ],
 )
-def test_wrong_options_leave_nothing(
-    words: list[str], code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_options_leave_nothing(words: list[str], code: int, said: str, tmp_path: Path) -> None:
     world, place = World(tmp_path / "world"), tmp_path / "store"
     given = [word.format(folder=tmp_path) for word in words]
-    assert boundary.run_command(main.cli, world.words(str(place), *given)) == code
-    assert said in capsys.readouterr().err
+    assert said in call(*world.words(str(place), *given), code=code).err
     assert not place.exists()
 
 
-def test_a_store_without_conditions_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_store_without_conditions_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world, url = World(tmp_path), f"s3://{servers.a_bucket()}/deaf"
     with servers.bad_line(lambda *_: "deaf") as line:
         for name, value in servers.environment(line.url).items():
             monkeypatch.setenv(name, value)
-        assert boundary.run_command(main.cli, world.words(url)) == 15
-        assert "does not honour conditional writes" in capsys.readouterr().err
-        assert boundary.run_command(main.cli, ["set", "list", url]) == 0
-    assert capsys.readouterr().out.splitlines() == []
+        assert "does not honour conditional writes" in call(*world.words(url), code=15).err
+        told = call("set", "list", url).out
+    assert told.splitlines() == []

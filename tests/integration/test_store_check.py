@@ -416,8 +416,7 @@ def test_a_damaged_document_is_named_with_what_to_do(kind: str, released: Releas
     )
     says = f"{store.url_of(path)} is not the document of a {kind}: it does not end in a seal"
     tip = "put it back from a copy of the store"
-    newer = World(tmp_path / "newer", "2.9.3")
-    newer.wheels[0] = released.worlds[0].wheels[0]
+    newer = released.worlds[0].next(tmp_path / "newer", "2.9.3")
     told = call(*newer.words(str(store.folder))).err
     assert "warning: `set promote` to " in told and says in told and tip in told
     document, now = wheel_set.find_set(store, "2.9.3"), datetime.now(timezone.utc)

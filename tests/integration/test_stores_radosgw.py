@@ -180,8 +180,8 @@ def test_channels_and_views_are_changed_whatever_write_was_the_last_and_whoever_
     store: s3.S3Store, tmp_path: Path
 ) -> None:
     """Each change is killed again and again; in the end all is as in a folder without any fault."""
-    clean, worlds = FolderStore(tmp_path / "clean"), [World(tmp_path / "1"), World(tmp_path / "2", "2.9.2")]
-    worlds[1].wheels[0] = worlds[0].wheels[0]
+    clean, first = FolderStore(tmp_path / "clean"), World(tmp_path / "1")
+    worlds = [first, first.next(tmp_path / "2")]
     old, new = (stage(clean, world.plan()).document for world in worlds)
     moment = datetime.fromisoformat(NOW.replace("Z", "+00:00"))
     for place in (clean, store):

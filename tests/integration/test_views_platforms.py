@@ -5,22 +5,20 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import call
 from crash import Killed, Watched, sample
 from documents import policy
-from pythons import PIP, UV
+from pythons import plan_by_pip, plan_by_uv
 from servers import serve_folder
 from stores import FAMILY_OF_NIGHTS as FAMILY
 from stores import GPUS, NOW, TAGS, Night, hours_ago, know, rocm_wheel
 
-from rocm_wheels.cli import boundary, main
-from rocm_wheels.core import process
 from rocm_wheels.index import update
 from rocm_wheels.release import store_paths, wheel_set
 from rocm_wheels.release.channel import ChannelActor, Promoter
@@ -78,28 +76,16 @@ class Shop:
 
     def get(self, platform: str, *projects: str, tool: str = "uv", gfx: str = GFX) -> dict[str, str]:
         """Return what a real installer takes from the view on a platform, without the local parts."""
-        index = ["--index-url", f"{self.root}{PATHS.view_pages(gfx, self.channel)}/"]
-        index += [
-            "--extra-index-url",
-            f"{self.root}rocm/",
-            "--target",
-            str(self.folder / "none"),
-            "--dry-run",
-        ]
+        words = ["--index-url", f"{self.root}{PATHS.view_pages(gfx, self.channel)}/"]
+        words += ["--extra-index-url", f"{self.root}rocm/", "--target", str(self.folder / "none")]
         env = {"PATH": "/usr/bin:/bin", "HOME": str(self.folder), "NO_PROXY": "*", "no_proxy": "*"}
         env["PIP_CONFIG_FILE"] = os.devnull  # a machine's constraints are not those of the test
         wanted = list(projects or ("torch", "torchvision"))
         if tool == "pip":
-            more = ["--platform", PLATFORMS[platform], "--only-binary", ":all:", "--quiet", "--report", "-"]
-            report = process.capture_output([*PIP, *index, *more, *wanted], env=env)
-            found = {
-                one["metadata"]["name"]: one["metadata"]["version"] for one in json.loads(report)["install"]
-            }
+            of_platform = ["--platform", PLATFORMS[platform], "--only-binary", ":all:"]
+            found = plan_by_pip([*words, *of_platform, *wanted], env)
         else:
-            words = [*UV, *index, "--python-platform", SYSTEMS[platform], *wanted]
-            done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
-            lines = [line.split()[1] for line in done.stderr.splitlines() if line.strip().startswith("+ ")]
-            found = dict(line.split("==") for line in lines)
+            found = plan_by_uv([*words, "--python-platform", SYSTEMS[platform], *wanted], env)
         return {name: version.split("+")[0] for name, version in found.items() if name in wanted}
 
     def support(self, path: str = PATHS.support_document) -> dict[str, Any]:
@@ -112,11 +98,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
     root = tmp_path_factory.mktemp("shops")
     with serve_folder(root) as found:
         yield root, found.url
-
-
-@pytest.fixture(autouse=True)
-def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.fixture
@@ -209,16 +190,11 @@ def test_a_channel_of_finals_takes_a_pre_release_as_installers_do(
     shop.refresh()
     assert shop.get("linux")["torch"] == expected
     assert shop.get("linux", gfx=OTHER)["torch"] == NEWEST  # nothing else is good there
-    index = [
-        "--index-url",
-        f"{shop.root}{PATHS.channel_pages(channel)}/",
-        "--extra-index-url",
-        f"{shop.root}rocm/",
-    ]
-    words = [*UV, *index, "--target", str(shop.folder / "none"), "--dry-run", "torch"]
-    pre = ["--prerelease", "allow"] if channel == "nightly" else []
-    done = subprocess.run([*words, *pre], env={"NO_PROXY": "*"}, capture_output=True, text=True, check=False)
-    assert f"torch=={expected}+" in done.stderr  # what uv takes from the whole channel
+    words = ["--index-url", f"{shop.root}{PATHS.channel_pages(channel)}/", "torch"]
+    words += ["--extra-index-url", f"{shop.root}rocm/", "--target", str(shop.folder / "none")]
+    words += ["--prerelease", "allow"] if channel == "nightly" else []
+    found = plan_by_uv(words, {"NO_PROXY": "*"})  # what uv takes from the whole channel
+    assert found["torch"].startswith(f"{expected}+")
 
 
 def test_pins_say_whose_a_wheel_for_every_platform_is(open_shop: Any) -> None:
@@ -233,25 +209,18 @@ def test_pins_say_whose_a_wheel_for_every_platform_is(open_shop: Any) -> None:
 
 @pytest.mark.contract
 @pytest.mark.parametrize(("platform", "torch"), [("linux", NEWEST), ("windows", "2.14.0")])
-def test_our_own_choice_of_such_a_view(
-    platform: str, torch: str, open_shop: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_our_own_choice_of_such_a_view(platform: str, torch: str, open_shop: Any) -> None:
     shop = open_shop()
     shop.night("2.14.0", 11, "windows")
     shop.night(NEWEST, 12)
     shop.refresh()
     where = ["--index", str(shop.folder / PATHS.view_pages(GFX, "nightly")), "--platform", platform]
-    assert (
-        boundary.run_command(main.cli, ["choose", "torch", *where, "--gfx", GFX, "--rocm", "none", "--json"])
-        == 0
-    )
-    assert f"torch-{torch}+night1" in capsys.readouterr().out
+    told = call("choose", "torch", *where, "--gfx", GFX, "--rocm", "none", "--json").out
+    assert f"torch-{torch}+night1" in told
 
 
 @pytest.mark.parametrize("where", [[], ["--channel", "nightly"]])
-def test_what_views_show_passed_and_is_listed(
-    where: list[str], open_shop: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_views_show_passed_and_is_listed(where: list[str], open_shop: Any) -> None:
     shop = open_shop()
     linux, windows = shop.night("2.14.0", 11), shop.night("2.13.0", 11, "windows", good=[GFX])
     failed = shop.night(NEWEST, 12, good=[])
@@ -262,11 +231,7 @@ def test_what_views_show_passed_and_is_listed(
     rules = ["--policy", str(shop.folder / "policy.yaml"), "--json"]
     views = {one["gfx"]: {its["set"] for its in one["sets"]} for one in shop.support()["views"]}
     for gfx, passed in ((GFX, {linux.id, windows.id, older.id}), (OTHER, {linux.id, older.id})):
-        assert (
-            boundary.run_command(main.cli, ["set", "list", str(shop.folder), "--passed", gfx, *where, *rules])
-            == 0
-        )
-        document = json.loads(capsys.readouterr().out)
+        document = call("set", "list", shop.folder, "--passed", gfx, *where, *rules).json
         listed = document["channels"][0]["sets"] if where else document["sets"]
         assert {one["set" if where else "id"] for one in listed} == passed > views[gfx]
 

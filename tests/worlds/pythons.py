@@ -21,6 +21,7 @@ from servers import IndexServer, serve_folder
 from uv import find_uv_bin
 from wheels import NOW, SCHEMA, Draft, library, wheel
 
+from rocm_wheels.core import process
 from rocm_wheels.index import update
 from rocm_wheels.user import installed_packages
 
@@ -30,6 +31,21 @@ from rocm_wheels.user import installed_packages
 QUICK = ["--disable-pip-version-check", "--no-cache-dir", "--no-compile", "--ignore-installed"]
 PIP = [sys.executable, "-m", "pip", "install", *QUICK]
 UV = [find_uv_bin(), "pip", "install", "--no-cache", "--no-config", "--python", sys.executable]
+
+
+def plan_by_uv(words: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
+    """Return what uv would install, by project; nothing where it finds no such wheels."""
+    done = subprocess.run([*UV, "--dry-run", *words], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    lines = [line.split()[1] for line in done.stderr.splitlines() if line.strip().startswith("+ ")]
+    return dict(line.split("==") for line in lines)
+
+
+def plan_by_pip(words: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
+    """Return what pip would install, by project."""
+    report = process.capture_output([*PIP, "--dry-run", "--quiet", "--report", "-", *words], env=env)
+    listed = [one["metadata"] for one in json.loads(report)["install"]]
+    return {one["name"]: one["version"] for one in listed}
 
 
 def copy_pip(site: Path) -> None:

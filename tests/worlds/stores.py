@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +20,12 @@ import pytest
 from crash import FaultyStore, Killed, Watched
 from documents import said
 from pydantic import ValidationError
-from pythons import PIP, UV
+from pythons import plan_by_pip, plan_by_uv
 from servers import serve_folder
 from wheels import Draft, embed_parts, library
 
 from rocm_wheels.cli import boundary, main
-from rocm_wheels.core import errors, process
+from rocm_wheels.core import errors
 from rocm_wheels.index import update
 from rocm_wheels.models import project_names
 from rocm_wheels.models.lock import Lock, LockedProject
@@ -127,15 +126,21 @@ class World:
         """Where the family is in a store."""
         return store_paths.FamilyPaths(FAMILY)
 
+    def next(self, folder: Path, version: str = "2.9.2") -> World:
+        """Return the wheels of another version, with the same triton."""
+        other = World(folder, version)
+        other.wheels[0] = self.wheels[0]
+        return other
+
     def plan(self) -> StagePlan:
         """Return what is to be staged."""
         return plan_stage(self.wheels, [a_lock()], paths=self.places, layout="per-family")
 
-    def words(self, store: str, *more: str) -> list[str]:
+    def words(self, store: str | Path, *more: str) -> list[str]:
         """Return the words of the command."""
         family = [] if "--family" in more else ["--family", FAMILY]
         options = ["--lock", str(self.lock), *family, *more]
-        return ["set", "stage", store, *map(str, self.wheels), *options]
+        return ["set", "stage", str(store), *map(str, self.wheels), *options]
 
 
 def add_statement(wheel: Path, project: str, commit: str, lock: bytes) -> None:
@@ -419,8 +424,8 @@ class Sets:
         self.root, self.url, self.home = root, url, folder
         own = {"PATH": "/usr/bin:/bin", "HOME": str(folder)}
         self.env = {**own, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
-        self.worlds = [World(folder / "1"), World(folder / "2", "2.9.2")]
-        self.worlds[1].wheels[0] = self.worlds[0].wheels[0]  # triton is the same
+        first = World(folder / "1")
+        self.worlds = [first, first.next(folder / "2")]
         self.place = folder / "store"
         store = FolderStore(self.place)
         for number, world in enumerate(self.worlds):
@@ -453,23 +458,12 @@ class Sets:
             self.asked[key] = self._ask(place, tool)
         return self.asked[key]
 
-    def run_uv(self, words: Sequence[str]) -> dict[str, str]:
-        """Return what uv would install, by project; nothing where it finds no such index."""
-        argv = [*words, "--dry-run", "--target", str(self.home / "none")]
-        done = subprocess.run(argv, env=self.env, capture_output=True, text=True, check=False)
-        assert not done.returncode or "not found in the package registry" in done.stderr, done.stderr
-        lines = [line.split()[1] for line in done.stderr.splitlines() if line.strip().startswith("+ ")]
-        return dict(line.split("==") for line in lines)
-
     def _ask(self, place: Path, tool: str) -> str:
         url = f"{self.url}{quote(place.relative_to(self.root).as_posix())}/"
         words = ["--index-url", f"{url}{self.pages}/", "--extra-index-url", f"{url}rocm/", *ALL]
-        if tool == "pip":
-            more = ["--dry-run", "--target", str(self.home / "none"), "--quiet", "--report", "-"]
-            said = process.capture_output([*PIP, *more, *words], env=self.env)
-            listed = [one["metadata"] for one in json.loads(said)["install"]]
-            found = {one["name"]: one["version"] for one in listed}
-        elif not (found := self.run_uv([*UV, *words])):
+        words += ["--target", str(self.home / "none")]
+        found = plan_by_pip(words, self.env) if tool == "pip" else plan_by_uv(words, self.env)
+        if not found:
             return "none"
         assert set(found) == {"torch", "torchvision", "triton", "rocm"}
         return {OLD: "old", NEW: "new"}[("torch", found["torch"], found["torchvision"])]
