@@ -8,19 +8,20 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from commands import Ended, call
 from crash import FaultyStore, Killed, Watched, killed_at_writes
 from documents import policy, reseal, said
 from pythons import make_environment
 from stores import FAMILY, PAGES, PASSED, PATHS, TARGET, Sets, World, abandon, linked, sets, stage
 
-from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors, ssh_signature
 from rocm_wheels.index.manifest import Manifest, ManifestMemory, verify_manifest
 from rocm_wheels.release import wheel_set
@@ -32,20 +33,16 @@ from rocm_wheels.stores.folder import FolderStore
 from rocm_wheels.stores.store import Store, StoredFile
 
 _ = sets  # a fixture
-pytestmark = pytest.mark.skipif(
-    shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed"
-)
+pytestmark = [
+    pytest.mark.contract,
+    pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed"),
+]
 MOMENT = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 RULES = "{signed: false, rules: {audit: {fresh: 14d}}}"
 POLICY = policy(f"channels: {{nightly: {RULES}, stable: {RULES}}}")
 ENV = {"PATH": os.environ["PATH"]}
 CHANNEL, MANIFEST = PATHS.channel_document("nightly"), PATHS.channel_manifest("nightly")
 REFUSED = (errors.ReleaseError, errors.DataError, errors.UsageError)
-
-
-@pytest.fixture(autouse=True)
-def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.fixture(scope="module")
@@ -154,43 +151,37 @@ def kill_at_each(
     return left
 
 
-@pytest.mark.contract
 def test_what_a_killed_change_leaves_is_finished_by_the_same_command_and_signed(
-    *, sets: Sets, signed: Path, keys: list[Path], tmp_path: Path, exhaustive: bool
+    shop: Shop, exhaustive: bool
 ) -> None:
-    signing, (old, new) = Signing(keys[0]), sets.documents
-    start = linked(signed, tmp_path / "start")
-    for killed in kill_at_each(sets, start, keys[0], signing.promote, new, exhaustive=exhaustive):
+    signing, (old, new) = Signing(shop.key), shop.sets.documents
+    start = shop.start("start")
+    for killed in kill_at_each(shop.sets, start, shop.key, signing.promote, new, exhaustive=exhaustive):
         if json.loads((killed / CHANNEL).read_bytes())["pending"]:  # or it is put back
-            signing.abandon(sets.store(killed), new)
-            require_signed(sets, killed, keys[0])
-            assert signing.promoter(sets.store(killed)).read_channel_record().channel.shown == (old.id,)
-    signing.promote(sets.store(start), new)
-    kill_at_each(sets, start, keys[0], signing.demote, new, exhaustive=exhaustive)
+            signing.abandon(shop.sets.store(killed), new)
+            require_signed(shop.sets, killed, shop.key)
+            assert signing.promoter(shop.sets.store(killed)).read_channel_record().channel.shown == (old.id,)
+    signing.promote(shop.sets.store(start), new)
+    kill_at_each(shop.sets, start, shop.key, signing.demote, new, exhaustive=exhaustive)
 
 
-@pytest.mark.contract
-def test_an_abandoned_change_that_is_killed_is_finished_and_signed(
-    *, sets: Sets, signed: Path, keys: list[Path], tmp_path: Path, exhaustive: bool
-) -> None:
+def test_an_abandoned_change_that_is_killed_is_finished_and_signed(shop: Shop, exhaustive: bool) -> None:
     """The change may have been killed when it was signed already, but not done."""
-    signing, new = Signing(keys[0]), sets.documents[1]
+    signing, new = Signing(shop.key), shop.sets.documents[1]
     for name, at in (("claimed", f"replace {CHANNEL}"), ("begun", f"replace {MANIFEST}")):
-        start = linked(signed, tmp_path / name)
+        start = shop.start(name)
         with pytest.raises(Killed):
-            signing.promote(sets.store(start, at, "after"), new)
-        kill_at_each(sets, start, keys[0], signing.abandon, new, exhaustive=exhaustive)
+            signing.promote(shop.sets.store(start, at, "after"), new)
+        kill_at_each(shop.sets, start, shop.key, signing.abandon, new, exhaustive=exhaustive)
 
 
 @pytest.mark.parametrize("at", [f"replace {CHANNEL}", f"replace {MANIFEST}"])
-def test_a_claim_stays_where_it_cannot_be_read_what_other_channels_show(
-    sets: Sets, signed: Path, keys: list[Path], tmp_path: Path, at: str
-) -> None:
+def test_a_claim_stays_where_it_cannot_be_read_what_other_channels_show(shop: Shop, at: str) -> None:
     """It may be signed already, and people may have got it: nothing is taken back for want of an answer."""
-    signing, new, place = Signing(keys[0]), sets.documents[1], linked(signed, tmp_path / "store")
+    signing, new, place = Signing(shop.key), shop.sets.documents[1], shop.start("store")
     with pytest.raises(Killed):
-        signing.promote(sets.store(place, at, "after"), new)
-    silent = sets.store(place)
+        signing.promote(shop.sets.store(place, at, "after"), new)
+    silent = shop.sets.store(place)
 
     def read(path: str) -> StoredFile:
         if path == PATHS.channel_document("stable"):
@@ -201,26 +192,27 @@ def test_a_claim_stays_where_it_cannot_be_read_what_other_channels_show(
     with pytest.raises(errors.ReleaseError, match="no answer"):
         signing.promote(silent, new)
     assert silent.writes == []
-    signing.promote(sets.store(place), new)
-    require_signed(sets, place, keys[0])
+    signing.promote(shop.sets.store(place), new)
+    require_signed(shop.sets, place, shop.key)
 
 
-@pytest.mark.contract
 def test_a_new_channel_is_signed_from_its_first_set_on_whatever_write_is_the_last(
-    *, sets: Sets, signed: Path, keys: list[Path], tmp_path: Path, exhaustive: bool
+    shop: Shop, exhaustive: bool
 ) -> None:
-    stable, (old, _new) = Signing(keys[0], channel="stable"), sets.documents
-    start, path = linked(signed, tmp_path / "start"), PATHS.channel_manifest("stable")
+    stable, (old, _new) = Signing(shop.key, channel="stable"), shop.sets.documents
+    start, path = shop.start("start"), PATHS.channel_manifest("stable")
     for number, killed in enumerate(
-        kill_at_each(sets, start, keys[0], stable.promote, old, exhaustive=exhaustive)
+        kill_at_each(shop.sets, start, shop.key, stable.promote, old, exhaustive=exhaustive)
     ):
-        again = linked(killed, tmp_path / f"put back {number}")
+        again = linked(killed, shop.root / f"put back {number}")
         pending = json.loads((again / PATHS.channel_document("stable")).read_bytes())["pending"]
-        stable.promote(sets.store(killed), old)
-        assert "simple/stable/torch/index.json" in read_manifest(sets.store(killed), keys[0], path).files
+        stable.promote(shop.sets.store(killed), old)
+        assert (
+            "simple/stable/torch/index.json" in read_manifest(shop.sets.store(killed), shop.key, path).files
+        )
         if pending:
-            stable.abandon(sets.store(again), old)
-            assert read_manifest(sets.store(again), keys[0], path).files.keys() <= {
+            stable.abandon(shop.sets.store(again), old)
+            assert read_manifest(shop.sets.store(again), shop.key, path).files.keys() <= {
                 "simple/stable/index.json",
                 "simple/stable/index.html",
             }
@@ -249,16 +241,8 @@ def edit(store: Store, path: str, change: Callable[[Any], object]) -> None:
 
 def forge_pending(channel: dict[str, Any], action: str, goal: list[Any]) -> None:
     """Write down a change that looks as if it had been killed."""
-    pending = {
-        "action": action,
-        "sets": [channel["sets"][-1]["set"]],
-        "by": "eve",
-        "policy": "",
-        "began": "x",
-        "goal": goal,
-        "adds": False,
-    }
-    channel["pending"] = pending
+    said = {"by": "eve", "policy": "", "began": "x", "goal": goal, "adds": False}
+    channel["pending"] = {"action": action, "sets": [channel["sets"][-1]["set"]], **said}
     channel["revision"] += 1
 
 
@@ -282,10 +266,30 @@ def newer(sets: Sets, signed: Path, keys: list[Path]) -> Path:
     return place
 
 
+@dataclass
+class Shop:
+    """The store of two sets, the key of the release and another one, and a folder for copies."""
+
+    sets: Sets
+    key: Path
+    other_key: Path
+    signed: Path
+    newer: Path
+    root: Path
+
+    def start(self, name: str) -> Path:
+        """Return a copy of the signed store, which shows the first set."""
+        return linked(self.signed, self.root / name)
+
+    @cached_property
+    def promoted(self) -> tuple[FaultyStore, FaultyStore]:
+        """A copy of a store that shows the second set, and one of it from before."""
+        return self.sets.store(linked(self.newer, self.root / "store")), self.sets.store(self.signed)
+
+
 @pytest.fixture
-def promoted(sets: Sets, signed: Path, newer: Path, tmp_path: Path) -> tuple[FaultyStore, FaultyStore]:
-    """A copy of a store that shows the second set, and one of it from before."""
-    return sets.store(linked(newer, tmp_path / "store")), sets.store(signed)
+def shop(sets: Sets, keys: list[Path], signed: Path, newer: Path, tmp_path: Path) -> Shop:
+    return Shop(sets, *keys, signed, newer, tmp_path)
 
 
 def require_never_signed(store: FaultyStore, signing: Signing, document: wheel_set.SetDocument) -> None:
@@ -299,23 +303,18 @@ def require_never_signed(store: FaultyStore, signing: Signing, document: wheel_s
     assert [store.inner.read(path).content for path in (CHANNEL, MANIFEST)] == before
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize("what", FORGERIES)
-def test_what_was_edited_is_not_signed(
-    what: str, sets: Sets, promoted: tuple[FaultyStore, FaultyStore], keys: list[Path]
-) -> None:
-    store, signing = promoted[0], Signing(keys[0], MOMENT + timedelta(hours=2))
+def test_what_was_edited_is_not_signed(shop: Shop, what: str) -> None:
+    store, signing = shop.promoted[0], Signing(shop.key, MOMENT + timedelta(hours=2))
     path, change = FORGERIES[what]
     edit(store, path, change)
-    require_never_signed(store, signing, sets.documents[1])
+    require_never_signed(store, signing, shop.sets.documents[1])
 
 
-@pytest.mark.contract
-def test_a_change_that_somebody_claims_without_a_key_is_not_made(
-    sets: Sets, promoted: tuple[FaultyStore, FaultyStore], keys: list[Path]
-) -> None:
+def test_a_change_that_somebody_claims_without_a_key_is_not_made(shop: Shop) -> None:
     """It is not what anybody with a key has asked for, and such a one puts it back."""
-    store, signing, (old, new) = promoted[0], Signing(keys[0], MOMENT + timedelta(hours=2)), sets.documents
+    store, (old, new) = shop.promoted[0], shop.sets.documents
+    signing = Signing(shop.key, MOMENT + timedelta(hours=2))
     edit(store, CHANNEL, lambda channel: forge_pending(channel, "demote", channel["sets"][:1]))
     before = [store.inner.read(path).content for path in (CHANNEL, MANIFEST)]
     for attempt in (signing.promote, signing.demote):
@@ -327,16 +326,14 @@ def test_a_change_that_somebody_claims_without_a_key_is_not_made(
     signing.abandon(store, new)
     assert signing.promoter(store).read_channel_record().channel.shown == (old.id, new.id)
     assert store.folder is not None
-    assert list_unsigned(store.folder, keys[0]) == []
+    assert list_unsigned(store.folder, shop.key) == []
 
 
-@pytest.mark.contract
-def test_pages_and_sets_that_were_edited_are_not_signed(
-    sets: Sets, promoted: tuple[FaultyStore, FaultyStore], keys: list[Path]
-) -> None:
-    store, signing, new = promoted[0], Signing(keys[0], MOMENT + timedelta(hours=2)), sets.documents[1]
+def test_pages_and_sets_that_were_edited_are_not_signed(shop: Shop) -> None:
+    store, new = shop.promoted[0], shop.sets.documents[1]
+    signing = Signing(shop.key, MOMENT + timedelta(hours=2))
     assert store.folder is not None
-    stated = read_manifest(store, keys[0]).files
+    stated = read_manifest(store, shop.key).files
     for folder in (PAGES, PATHS.view_pages(TARGET, "nightly")):
         page = store.folder / folder / "torch/index.html"
         content = page.read_bytes()
@@ -345,255 +342,211 @@ def test_pages_and_sets_that_were_edited_are_not_signed(
     forged = {"schema": 1, "releases": "none"}
     edit(store, PATHS.support_document, lambda document: document.update(forged))
     signing.refresh(store)  # it follows from documents, and says the truth again
-    assert (read_manifest(store, keys[0]).files, list_unsigned(store.folder, keys[0])) == (stated, [])
+    assert read_manifest(store, shop.key).files == stated
+    assert list_unsigned(store.folder, shop.key) == []
     edit(store, PATHS.set_document(new.id), lambda document: document.update(rocm="9.9.9"))
-    require_never_signed(store, signing, sets.documents[0])
+    require_never_signed(store, signing, shop.sets.documents[0])
 
 
-@pytest.mark.contract
-def test_an_old_state_that_is_put_back_is_never_signed(
-    sets: Sets, promoted: tuple[FaultyStore, FaultyStore], keys: list[Path], tmp_path: Path
-) -> None:
-    (store, old), now = promoted, MOMENT + timedelta(hours=2)
-    signing, memory = Signing(keys[0], now), ManifestMemory(tmp_path / "seen")
+def test_an_old_state_that_is_put_back_is_never_signed(shop: Shop) -> None:
+    (store, old), now = shop.promoted, MOMENT + timedelta(hours=2)
+    signing, memory = Signing(shop.key, now), ManifestMemory(shop.root / "seen")
     assert signing.signer is not None
     signing.signer = replace(signing.signer, memory=memory)
-    whole = sets.store(linked(store.inner.folder, tmp_path / "whole"))
-    signing.demote(whole, sets.documents[1])
-    signing.promote(whole, sets.documents[1])  # its version is known here
+    whole = shop.sets.store(linked(store.inner.folder, shop.root / "whole"))
+    signing.demote(whole, shop.sets.documents[1])
+    signing.promote(whole, shop.sets.documents[1])  # its version is known here
     put_back(store, old, manifest=False)
-    require_never_signed(store, Signing(keys[0], now), sets.documents[1])
+    require_never_signed(store, Signing(shop.key, now), shop.sets.documents[1])
     put_back(whole, old, manifest=True)  # only who saw the newer one can tell, until it expires
     with pytest.raises(errors.ReleaseError, match="an old state was put back"):
         signing.refresh(whole)
-    require_never_signed(whole, signing, sets.documents[1])
-    unknowing = sets.store(linked(whole.inner.folder, tmp_path / "unknowing"))
-    Signing(keys[0], now).refresh(unknowing)
+    require_never_signed(whole, signing, shop.sets.documents[1])
+    unknowing = shop.sets.store(linked(whole.inner.folder, shop.root / "unknowing"))
+    Signing(shop.key, now).refresh(unknowing)
     signing.begin(whole)  # who put a copy back says so
-    assert list_unsigned(whole.inner.folder, keys[0]) == []
-    assert memory.find_version(whole.url_of(MANIFEST)) == read_manifest(whole, keys[0]).version
-    later = Signing(keys[0], MOMENT + timedelta(days=15))
+    assert list_unsigned(whole.inner.folder, shop.key) == []
+    assert memory.find_version(whole.url_of(MANIFEST)) == read_manifest(whole, shop.key).version
+    later = Signing(shop.key, MOMENT + timedelta(days=15))
     with pytest.raises(errors.ReleaseError, match="expired"):
         later.refresh(unknowing)
-    require_never_signed(unknowing, later, sets.documents[1])
+    require_never_signed(unknowing, later, shop.sets.documents[1])
     later.begin(unknowing)
-    assert list_unsigned(unknowing.inner.folder, keys[0]) == []
+    assert list_unsigned(unknowing.inner.folder, shop.key) == []
 
 
-def test_a_channel_is_signed_for_the_first_time_whether_or_not_it_tells_something_new(
-    sets: Sets, keys: list[Path], tmp_path: Path
-) -> None:
-    store, signing = sets.store(linked(sets.place, tmp_path / "store")), Signing(keys[0])
+def test_a_channel_is_signed_for_the_first_time_whether_or_not_it_tells_something_new(shop: Shop) -> None:
+    store, signing = shop.sets.store(linked(shop.sets.place, shop.root / "store")), Signing(shop.key)
     for name in ("new", "known"):
-        clean = sets.store(linked(store.inner.folder, tmp_path / name))
+        clean = shop.sets.store(linked(store.inner.folder, shop.root / name))
         with pytest.raises(errors.ReleaseError, match="nobody has signed"):
             signing.refresh(clean)
         assert clean.writes == []
         signing.begin(clean)
         for number, write in enumerate(clean.writes):
-            place = linked(store.inner.folder, tmp_path / f"{name} {number}")
+            place = linked(store.inner.folder, shop.root / f"{name} {number}")
             with pytest.raises(Killed):
-                signing.begin(sets.store(place, write, "after"))
-            signing.begin(sets.store(place))
-            require_signed(sets, place, keys[0])
+                signing.begin(shop.sets.store(place, write, "after"))
+            signing.begin(shop.sets.store(place))
+            require_signed(shop.sets, place, shop.key)
         Signing(None).refresh(store)
 
 
-@pytest.mark.contract
-def test_without_the_key_what_is_signed_stays_as_it_is(
-    sets: Sets,
-    promoted: tuple[FaultyStore, FaultyStore],
-    keys: list[Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    store, nobody, stranger = promoted[0], Signing(None), Signing(keys[1])
+def test_without_the_key_what_is_signed_stays_as_it_is(shop: Shop) -> None:
+    store, nobody, stranger = shop.promoted[0], Signing(None), Signing(shop.other_key)
     for signing in (nobody, stranger):
         for attempt in (signing.promote, signing.demote):
             with pytest.raises((errors.UsageError, errors.ReleaseError)):
-                attempt(store, sets.documents[0])
+                attempt(store, shop.sets.documents[0])
         with pytest.raises((errors.UsageError, errors.ReleaseError)):
             signing.refresh(store)
     assert store.writes == []
     # nor the rest of the store: another channel that has something to be told, where it is seen from
     assert store.folder is not None
-    Signing(None, channel="stable").promoter(store).promote(sets.documents[0], lambda: PASSED)
+    Signing(None, channel="stable").promoter(store).promote(shop.sets.documents[0], lambda: PASSED)
     before = {path: path.read_bytes() for path in store.folder.rglob("*") if path.is_file()}
     for words in ([], ["--channel", "nightly"], ["--public-url", "https://wheels.example.org/"]):
-        assert boundary.run_command(main.cli, ["set", "refresh", str(store.folder), *words]) == 2
-        assert (
-            f"nightly of {FAMILY} is signed\ntip: name the key with --sign-with KEY"
-            in capsys.readouterr().err
-        )
+        told = call("set", "refresh", store.folder, *words, code=2).err
+        assert f"nightly of {FAMILY} is signed\ntip: name the key with --sign-with KEY" in told
     after = {path: path.read_bytes() for path in store.folder.rglob("*") if path.is_file()}
     assert after == before
     Signing(None, channel="stable").refresh(store)  # nobody has signed that one
     store.remove(MANIFEST)
     with pytest.raises(errors.ReleaseError, match="nobody has signed"):
-        Signing(keys[0]).promote(store, sets.documents[0])
+        Signing(shop.key).promote(store, shop.sets.documents[0])
 
 
-def test_a_claim_that_another_channel_refuses_leaves_what_was_signed(
-    sets: Sets, signed: Path, keys: list[Path], tmp_path: Path
-) -> None:
-    place, twins = linked(signed, tmp_path / "store"), []
+def test_a_claim_that_another_channel_refuses_leaves_what_was_signed(shop: Shop) -> None:
+    place, twins = shop.start("store"), []
     for text in ("one", "two"):
-        world = World(tmp_path / text, "2.9.4", text=text)
-        world.wheels[0] = sets.worlds[0].wheels[0]
+        world = World(shop.root / text, "2.9.4", text=text)
+        world.wheels[0] = shop.sets.worlds[0].wheels[0]
         twins.append(stage(FolderStore(place), world.plan()).document)
-    signing, other = Signing(keys[0]), Signing(None, channel="stable")
+    signing, other = Signing(shop.key), Signing(None, channel="stable")
     store = Watched(FolderStore(place), at=f"replace {CHANNEL}")
-    store.guest = lambda: other.promote(sets.store(place), twins[1])
+    store.guest = lambda: other.promote(shop.sets.store(place), twins[1])
     with pytest.raises(errors.ReleaseError, match="has other bytes in 2"):
         signing.promote(store, twins[0])
-    signing.promote(sets.store(place), sets.documents[1])
-    require_signed(sets, place, keys[0])
+    signing.promote(shop.sets.store(place), shop.sets.documents[1])
+    require_signed(shop.sets, place, shop.key)
 
 
-def test_a_signature_is_renewed_when_half_of_its_time_is_over(
-    sets: Sets, signed: Path, keys: list[Path], tmp_path: Path
-) -> None:
-    store = sets.store(linked(signed, tmp_path / "renewed"))
+def test_a_signature_is_renewed_when_half_of_its_time_is_over(shop: Shop) -> None:
+    store = shop.sets.store(shop.start("renewed"))
     written = {}
     for days in (6, 8):
         store.writes.clear()
-        Signing(keys[0], MOMENT + timedelta(days=days)).refresh(store)
+        Signing(shop.key, MOMENT + timedelta(days=days)).refresh(store)
         written[days] = list(store.writes)
     assert written == {6: [], 8: [f"replace {MANIFEST}"]}
-    replaced = replace(Signing(keys[1]).signer, signers={"old": ssh_signature.read_public_key(keys[0], ENV)})
-    successor = Signing(keys[1], MOMENT + timedelta(days=16))
+    replaced = replace(
+        Signing(shop.other_key).signer, signers={"old": ssh_signature.read_public_key(shop.key, ENV)}
+    )
+    successor = Signing(shop.other_key, MOMENT + timedelta(days=16))
     successor.signer = replace(replaced, now=successor.now)
     successor.refresh(store)  # another key, which knows the one before
-    assert list_unsigned(store.inner.folder, keys[1]) == []
+    assert list_unsigned(store.inner.folder, shop.other_key) == []
 
 
-def choose(url: str, key: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """Return the exit code of a choice from an index whose pages must be signed, and what it says."""
+def choose(url: str, key: Path, code: int | tuple[int, ...] = 0) -> Ended:
+    """Choose from an index whose pages must be signed."""
     machine = ["--gfx", TARGET, "--rocm", "7.1", "--python", "3.11", "--platform", "linux"]
-    code = boundary.run_command(
-        main.cli, ["choose", "torch", "--index", url, *machine, "--released-by", f"{key}.pub"]
-    )
-    output = capsys.readouterr()
-    return code, output.out + output.err
+    return call("choose", "torch", "--index", url, *machine, "--released-by", f"{key}.pub", code=code)
 
 
-@pytest.mark.contract
 def test_an_installer_takes_what_was_signed_and_nothing_older(
-    *,
-    sets: Sets,
-    promoted: tuple[FaultyStore, FaultyStore],
-    keys: list[Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (store, old), folder = promoted, promoted[0].inner.folder
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (store, old), folder = shop.promoted, shop.promoted[0].inner.folder
+    monkeypatch.setenv("XDG_STATE_HOME", str(shop.root / "state"))
     now = datetime.now(timezone.utc).replace(microsecond=0)
-    Signing(keys[0], now).begin(store)
-    url = f"{sets.url}{quote(folder.relative_to(sets.root).as_posix())}/{FAMILY}/"
+    Signing(shop.key, now).begin(store)
+    url = f"{shop.sets.url}{quote(folder.relative_to(shop.sets.root).as_posix())}/{FAMILY}/"
     channel, view = f"{url}simple/nightly/", f"{url}by-gfx/{TARGET}/nightly/"
     for index in (channel, view, f"{folder.as_uri()}/{FAMILY}/simple/nightly/"):
-        code, text = choose(index, keys[0], capsys)
-        assert code == 0 and "torch-2.9.2" in text
-    assert choose(channel, keys[1], capsys)[0] == 17
-    assert choose(f"{url}sets/{sets.documents[1].id}/simple/", keys[0], capsys)[0] == 17  # not signed
+        assert "torch-2.9.2" in choose(index, shop.key).out
+    choose(channel, shop.other_key, 17)
+    choose(f"{url}sets/{shop.sets.documents[1].id}/simple/", shop.key, 17)  # not signed
     page = folder / PAGES / "torch/index.html"
     for name in ("index.html", "index.json"):
-        page.with_name(name).rename(tmp_path / name)
-    assert choose(channel, keys[0], capsys)[0] == 17  # hidden
-    shutil.copy(tmp_path / "index.html", page)
-    assert choose(channel, keys[0], capsys)[0] == 0
+        page.with_name(name).rename(shop.root / name)
+    choose(channel, shop.key, 17)  # hidden
+    shutil.copy(shop.root / "index.html", page)
+    choose(channel, shop.key)
     page.write_text(page.read_text().replace("2.9.2", "2.9.3"))
-    assert choose(channel, keys[0], capsys)[0] == 17  # edited
-    assert choose(view, keys[0], capsys)[0] == 0
+    choose(channel, shop.key, 17)  # edited
+    choose(view, shop.key)
     put_back(store, old, manifest=True)
-    Signing(keys[0], now - timedelta(days=1)).begin(store)  # it holds, as of yesterday
-    code, text = choose(channel, keys[0], capsys)
-    assert code == 17 and "an old state was put back" in text
-    shutil.rmtree(tmp_path / "state")
-    assert choose(channel, keys[0], capsys)[0] == 0  # who has seen nothing newer cannot know
+    Signing(shop.key, now - timedelta(days=1)).begin(store)  # it holds, as of yesterday
+    assert "an old state was put back" in choose(channel, shop.key, 17).err
+    shutil.rmtree(shop.root / "state")
+    choose(channel, shop.key)  # who has seen nothing newer cannot know
 
 
-@pytest.mark.contract
 def test_an_installer_takes_nothing_unsigned_of_a_change_that_was_killed(
-    *,
-    sets: Sets,
-    signed: Path,
-    keys: list[Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    exhaustive: bool,
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, exhaustive: bool
 ) -> None:
     """The old set, as it was signed; nothing while pages are neither of what was signed; then the new set."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    signing, new = Signing(keys[0], datetime.now(timezone.utc).replace(microsecond=0)), sets.documents[1]
-    start = linked(signed, tmp_path / "start")
-    signing.begin(sets.store(start))
+    monkeypatch.setenv("XDG_STATE_HOME", str(shop.root / "state"))
+    signing, new = Signing(shop.key, datetime.now(timezone.utc).replace(microsecond=0)), shop.sets.new
+    start = shop.start("start")
+    signing.begin(shop.sets.store(start))
     seen = []
     for _, place in killed_at_writes(
         start, lambda store: signing.promote(store, new), exhaustive=exhaustive, most=7
     ):
-        url = f"{sets.url}{quote(place.relative_to(sets.root).as_posix())}/{FAMILY}/simple/nightly/"
-        code, text = choose(url, keys[0], capsys)
-        seen.append({0: "new" if "torch-2.9.2" in text else "old", 17: "nothing"}[code])
+        url = f"{shop.sets.url}{quote(place.relative_to(shop.sets.root).as_posix())}/{FAMILY}/simple/nightly/"
+        ended = choose(url, shop.key, (0, 17))
+        seen.append({0: "new" if "torch-2.9.2" in ended.out else "old", 17: "nothing"}[ended.code])
         assert (seen[-1] == "nothing") == any(
-            name.startswith("simple/nightly/torch/") for name in list_unsigned(place, keys[0])
+            name.startswith("simple/nightly/torch/") for name in list_unsigned(place, shop.key)
         )
     assert list(dict.fromkeys(seen)) == ["old", "nothing", "new"]
     assert seen == sorted(seen, key=["old", "nothing", "new"].index)
 
 
-@pytest.mark.contract
-def test_torch_is_installed_from_a_signed_channel(
-    sets: Sets,
-    promoted: tuple[FaultyStore, FaultyStore],
-    keys: list[Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_torch_is_installed_from_a_signed_channel(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its pages are signed; ROCm's packages come from elsewhere."""
-    store, folder = promoted[0], promoted[0].inner.folder
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    Signing(keys[0], datetime.now(timezone.utc).replace(microsecond=0)).begin(store)
-    venv = make_environment(tmp_path / "venv")
-    url = f"{sets.url}{quote(folder.relative_to(sets.root).as_posix())}/"
+    store, folder = shop.promoted[0], shop.promoted[0].inner.folder
+    monkeypatch.setenv("XDG_STATE_HOME", str(shop.root / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(shop.root / "cache"))
+    Signing(shop.key, datetime.now(timezone.utc).replace(microsecond=0)).begin(store)
+    venv = make_environment(shop.root / "venv")
+    url = f"{shop.sets.url}{quote(folder.relative_to(shop.sets.root).as_posix())}/"
     words = ["torch", "--index", f"{url}{FAMILY}/simple/nightly/", "--rocm-index", f"{url}rocm/"]
     words += ["--gfx", TARGET, "--python", str(venv.prefix)]
 
-    def install(*more: str, dependencies: str = f"{url}rocm/") -> int:
+    def install(*more: str, dependencies: str = f"{url}rocm/", code: int = 0) -> Ended:
         monkeypatch.setenv("UV_DEFAULT_INDEX", dependencies)
-        return boundary.run_command(main.cli, ["install", *words, *more])
+        return call("install", *words, *more, code=code)
 
-    assert install("--released-by", f"{keys[1]}.pub") == 17
-    assert install("--released-by", f"{keys[1]}.pub", dependencies=words[2]) == 17
+    install("--released-by", f"{shop.other_key}.pub", code=17)
+    install("--released-by", f"{shop.other_key}.pub", dependencies=words[2], code=17)
     assert venv.packages() == {}
-    assert install("--released-by", f"{keys[0]}.pub") == 0
+    install("--released-by", f"{shop.key}.pub")
     assert {"torch", "triton", "rocm"} == set(venv.packages())
     assert venv.packages()["torch"].startswith("2.9.2")
 
 
 def test_the_commands_sign_by_a_key_that_a_variable_holds(
-    sets: Sets, keys: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = linked(sets.place, tmp_path / "store")
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    (tmp_path / "temp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temp"))
+    place = linked(shop.sets.place, shop.root / "store")
+    monkeypatch.setenv("XDG_STATE_HOME", str(shop.root / "state"))
+    (shop.root / "temp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(shop.root / "temp"))
     refresh = ["set", "refresh", str(place)]
-    demote = ["set", "demote", str(place), "--channel", "nightly", "--set", sets.documents[0].id]
-    monkeypatch.setenv("ROCM_WHEELS_RELEASE_KEY", keys[0].read_text())
-    assert boundary.run_command(main.cli, refresh) == 15  # nobody has signed it
-    assert boundary.run_command(main.cli, [*refresh, "--sign-anew", "--dry-run"]) == 0
+    demote = ["set", "demote", str(place), "--channel", "nightly", "--set", shop.sets.documents[0].id]
+    monkeypatch.setenv("ROCM_WHEELS_RELEASE_KEY", shop.key.read_text())
+    call(*refresh, code=15)  # nobody has signed it
+    call(*refresh, "--sign-anew", "--dry-run")
     assert not (place / MANIFEST).exists()
-    assert boundary.run_command(main.cli, [*refresh, "--sign-anew"]) == 0
-    assert list_unsigned(place, keys[0]) == []
+    call(*refresh, "--sign-anew")
+    assert list_unsigned(place, shop.key) == []
     monkeypatch.delenv("ROCM_WHEELS_RELEASE_KEY")
-    assert boundary.run_command(main.cli, demote) == 2
-    assert boundary.run_command(main.cli, [*demote, "--sign-with", str(keys[1])]) == 15
-    monkeypatch.setenv("ROCM_WHEELS_RELEASED_BY", f"{keys[0]}.pub")  # another key takes its place
-    assert boundary.run_command(main.cli, [*demote, "--sign-with", str(keys[1])]) == 0
-    assert list_unsigned(place, keys[1]) == []
-    assert not list((tmp_path / "temp").rglob("key"))
+    call(*demote, code=2)
+    call(*demote, "--sign-with", shop.other_key, code=15)
+    monkeypatch.setenv("ROCM_WHEELS_RELEASED_BY", f"{shop.key}.pub")  # another key takes its place
+    call(*demote, "--sign-with", shop.other_key)
+    assert list_unsigned(place, shop.other_key) == []
+    assert not list((shop.root / "temp").rglob("key"))
