@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import servers
 import stores
+from commands import call
 from servers import serve_folder
 from stores import ROCM, World, rocm_wheel
 
-from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import process
 from rocm_wheels.index import update
 from rocm_wheels.release import refresh, stage
@@ -110,26 +110,21 @@ def tried(script: Path) -> list[int]:
     return [int(line.split()[0]) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def asked(words: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> tuple[str, str]:
-    capsys.readouterr()
-    assert boundary.run_command(main.cli, words) == code
-    return capsys.readouterr()
-
-
 def left(script: Path) -> list[str]:
     folder = script.parent / "cache/rocm-wheels/bisect"
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
 @pytest.mark.contract
-def test_it_names_the_first_bad_set(bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_names_the_first_bad_set(bench: Bench, script: Path) -> None:
     words = bench.words(script)
     alone = words[: words.index("--")]
-    assert "there is no COMMAND to try sets with" in asked(alone, capsys, code=2)[1]
-    assert "7 sets between: at most 3 of them are tried" in asked([*alone, "--dry-run"], capsys)[0]
-    said = json.loads(asked(bench.words(script, "--dry-run", "--json"), capsys)[0])
+    assert "there is no COMMAND to try sets with" in call(*alone, code=2).err
+    assert "7 sets between: at most 3 of them are tried" in call(*alone, "--dry-run").out
+    said = call(*bench.words(script, "--dry-run", "--json")).json
     assert said == {"sets": bench.ids} and left(script) == [] and tried(script) == []
-    out, err = asked(bench.words(script, "--json"), capsys)
+    ended = call(*bench.words(script, "--json"))
+    out, err = ended.out, ended.err
     found, old, new = json.loads(out), bench.ids[FIRST_BAD - 1], bench.ids[FIRST_BAD]
     assert f"{bench.ids[NOT_INSTALLABLE]} is skipped (it does not install: " in err and "7.9.9" in err
     assert tried(script) == [0, 8, 4, FIRST_BAD]
@@ -148,46 +143,41 @@ def test_it_names_the_first_bad_set(bench: Bench, script: Path, capsys: pytest.C
 
 
 @pytest.mark.contract
-def test_sets_that_cannot_be_tested_are_named(
-    bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sets_that_cannot_be_tested_are_named(bench: Bench, script: Path) -> None:
     (script.parent / "do-4").write_text("125")
-    out, _ = asked(bench.words(script, good=3, bad=7), capsys)
+    out = call(*bench.words(script, good=3, bad=7)).out
     assert tried(script) == [3, 7, FIRST_BAD, 4]
     assert "the first bad set is one of these" in out
     assert f"  {bench.ids[4]}: exit code 125\n  {bench.ids[5]}  ROCm" in out
     assert f"the last good set is {bench.ids[3]}" in out
 
 
-def test_a_command_can_stop_it_and_people_read_what_differs(
-    bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_can_stop_it_and_people_read_what_differs(bench: Bench, script: Path) -> None:
     (script.parent / "do-4").write_text("130")
-    _, err = asked(bench.words(script, good=3, bad=5), capsys, 15)
+    err = call(*bench.words(script, good=3, bad=5), code=15).err
     assert f"stopped at {bench.ids[4]}: python {script} was killed by signal 2" in err
     (script.parent / "do-4").unlink()
-    out, err = asked(bench.words(script, good=3, bad=5), capsys)
+    ended = call(*bench.words(script, good=3, bad=5))
+    out, err = ended.out, ended.err
     assert tried(script) == [3, 5, 4, 3, 5, 4]
     old, new = bench.ids[4], bench.ids[5]
     assert f"the first bad set is {new}  ROCm {ROCM}  2026-11-06T00:00:00Z\nthe last good set is {old}" in out
     assert "torch  2.9.4+rocm7.1.0 → 2.9.5+rocm7.1.0" in out and "torchvision  0.24.4" in out
     assert "pytorch  main  444444444444 → 555555555555" in out
-    _, err = asked([*bench.words(script)[:-2], "no-such-program"], capsys, 15)
+    err = call(*bench.words(script)[:-2], "no-such-program", code=15).err
     assert "there is no program no-such-program" in err
 
 
 @pytest.mark.contract
-def test_ends_that_are_not_what_was_said(
-    bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, err = asked(bench.words(script, good=FIRST_BAD), capsys, 15)
+def test_ends_that_are_not_what_was_said(bench: Bench, script: Path) -> None:
+    err = call(*bench.words(script, good=FIRST_BAD), code=15).err
     assert f"{bench.ids[FIRST_BAD]} was given as good, but is bad: exit code 1" in err
-    _, err = asked(bench.words(script, bad=3), capsys, 15)
+    err = call(*bench.words(script, bad=3), code=15).err
     assert f"{bench.ids[3]} was given as bad, but is good: exit code 0" in err
     assert tried(script) == [FIRST_BAD, 0, 3]
-    _, err = asked(bench.words(script, good=NOT_INSTALLABLE), capsys, 15)
+    err = call(*bench.words(script, good=NOT_INSTALLABLE), code=15).err
     assert f"{bench.ids[NOT_INSTALLABLE]} was given as good, but cannot be tested: it does not install" in err
-    _, err = asked([*bench.words(script)[:-2], "sh", "-c", "exit 127"], capsys, 15)
+    err = call(*bench.words(script)[:-2], "sh", "-c", "exit 127", code=15).err
     assert (
         f"{bench.ids[0]} was given as good, but is bad: exit code 127" in err
         and "126 and 127 say that a program was not found" in err
@@ -210,16 +200,14 @@ def started(bench: Bench, script: Path) -> tuple[subprocess.Popen[str], tuple[in
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-def test_what_a_killed_run_left_goes_with_the_next(
-    bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_killed_run_left_goes_with_the_next(bench: Bench, script: Path) -> None:
     search, hanging = started(bench, script)
     search.send_signal(signal.SIGKILL)
     search.communicate()
     for pid in hanging:
         os.kill(pid, signal.SIGKILL)
     (script.parent / "do-4").unlink()
-    out, _ = asked(bench.words(script, good=3, bad=5), capsys)
+    out = call(*bench.words(script, good=3, bad=5)).out
     assert f"the first bad set is {bench.ids[FIRST_BAD]}" in out
     assert tried(script) == [3, 5, 4, 3, 5, 4] and left(script) == []
 
@@ -234,9 +222,7 @@ def test_an_interruption_ends_all_that_the_command_started(bench: Bench, script:
     assert left(script) == []
 
 
-def test_sets_that_are_served_over_http(
-    bench: Bench, script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sets_that_are_served_over_http(bench: Bench, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a store that is no folder, where it is served must be known: the store says it."""
     for name, value in servers.environment(servers.moto()).items():
         monkeypatch.setenv(name, value)
@@ -245,25 +231,25 @@ def test_sets_that_are_served_over_http(
         stage.stage_set(store, bench.plans[number], now=created(number))
     words = bench.words(script, "--json", good=3, bad=5)
     words[2] = store.url
-    assert "is not known to be served to installers" in asked(words, capsys, 2)[1]
+    assert "is not known to be served to installers" in call(*words, code=2).err
     path = bench.plans[4].index
     with serve_folder(bench.root) as server:
         where = (bench.root / "rocm").as_uri()
         rules = load_policy().model_copy(update={"other_indexes": (where,)})
         refresh.Refresher(store, rules, "ann", created(5), {}).set_public(f"{server.url}store/")
-        found = json.loads(asked(words, capsys)[0])
+        found = call(*words).json
         assert (found["first_bad"], found["last_good"]) == (bench.ids[5], bench.ids[4])
         assert any(f"/store/{path}" in one.path for one in server.requests)
     assert tried(script) == [3, 5, 4]
 
 
 def test_no_network_is_no_property_of_a_set(
-    bench: Bench, script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bench: Bench, script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple/")
     words = [word for word in bench.words(script) if "rocm/" not in word and word != "--dependency-index"]
-    _, err = asked(words, capsys, 15)
+    err = call(*words, code=15).err
     assert f"{bench.ids[0]} could not be tried" in err and "could not be reached" in err
     assert tried(script) == []
 
@@ -281,10 +267,8 @@ def test_no_network_is_no_property_of_a_set(
         (["--bad", "{ids[0]}", "--good", "{ids[1]}"], 2, "{ids[1]} is good and was made on 2026-11-02"),
     ],
 )  # fmt: skip
-def test_wrong_questions(  # noqa: PLR0917 - pytest passes them by name
-    words: list[str], code: int, said: str, bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_questions(words: list[str], code: int, said: str, bench: Bench, script: Path) -> None:
     filled = [word.format(ids=bench.ids, script=script) for word in words]
-    _, err = asked(bench.words(script, *filled), capsys, code)
+    err = call(*bench.words(script, *filled), code=code).err
     assert said.format(ids=bench.ids) in err.replace("\n", " ")
     assert tried(script) == []

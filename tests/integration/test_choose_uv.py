@@ -8,7 +8,6 @@ import random
 import re
 import subprocess
 import sys
-import zipfile
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from packaging.tags import platform_tags, sys_tags
 from servers import serve_folder
 from uv import find_uv_bin
+from wheels import Draft
 
 from rocm_wheels.core import errors
 from rocm_wheels.gpus import gpu
@@ -41,14 +41,8 @@ STATIC = {
 }
 UNLISTED = "9"  # a value that no static list has: nobody can use such a wheel
 PLAIN = "-"
-ATTRIBUTES = (
-    "",
-    "",
-    "",
-    ' data-yanked=""',
-    ' data-requires-python="&gt;=3.99"',
-    ' data-requires-python="&gt;=3.8"',
-)
+PYTHONS = (' data-requires-python="&gt;=3.99"', ' data-requires-python="&gt;=3.8"')
+ATTRIBUTES = ("", "", "", ' data-yanked=""', *PYTHONS)
 
 
 class Project:
@@ -117,22 +111,14 @@ class Project:
 
     def file(self, name: str, content: bytes, document: Any = None, version: str = "") -> None:
         """Write a file and its line of the page; a wheel holds its own name."""
-        path = self.folder / name
         if name.endswith(".whl"):
-            info = f"{self.name}-{version}.dist-info"
-            members = {
-                f"{self.name}.txt": name,
-                f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {self.name}\nVersion: {version}\n",
-                f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-                **({f"{info}/variant.json": json.dumps(document)} if document else {}),
-            }
-            record = "".join(f"{member},,\n" for member in members) + f"{info}/RECORD,,\n"
-            with zipfile.ZipFile(path, "w") as archive:
-                for member, text in {**members, f"{info}/RECORD": record}.items():
-                    archive.writestr(member, text)
-            content = path.read_bytes()
+            draft = Draft(self.name, version, "py3-none-any", file_name=name, python="")
+            draft.members = {f"{self.name}.txt": name.encode()}
+            if document:
+                draft.members[f"{draft.folder}/variant.json"] = json.dumps(document).encode()
+            content = draft.write(self.folder).read_bytes()
         else:
-            path.write_bytes(content)
+            (self.folder / name).write_bytes(content)
         more = "" if document or not name.endswith(".whl") else self.chance.choice(self.attributes)
         href = name.replace("+", "%2B").replace("!", "%21")
         self.lines.append(f'<a href="{href}#sha256={sha256(content).hexdigest()}"{more}>{name}</a>')
@@ -140,16 +126,7 @@ class Project:
 
 def by_pip(requirements: list[str], url: str, folder: Path) -> dict[str, str]:
     """Ask pip what it would install; return file names by project."""
-    words = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--isolated",
-        "install",
-        "--dry-run",
-        "--quiet",
-        "--no-deps",
-    ]
+    words = [sys.executable, "-m", "pip", "--isolated", "install", "--dry-run", "--quiet", "--no-deps"]
     words += ["--report", str(folder / "report.json"), "--ignore-installed", "--only-binary", ":all:"]
     words += ["--no-cache-dir", "--disable-pip-version-check", "--index-url", url, *requirements]
     env = {**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
@@ -211,16 +188,7 @@ def test_50_random_static_indexes_are_chosen_from_as_by_uv(tmp_path: Path) -> No
 VERSIONS = ("1.0", "1.0.post1", "1.1a1", "1.1", "1.2.dev3", "1.2", "2.0rc1", "2.0", "2.0+b", "2.1b2", "1!0.5")
 WANTED = (
     "",
-    ">=1.1",
-    "<2",
-    "~=1.0",
-    "==1.1",
-    "==2.0",
-    "==2.0.*",
-    ">=2.0rc1",
-    "!=2.0",
-    "==1.2.dev3",
-    "<2,>1.0",
+    *[">=1.1", "<2", "~=1.0", "==1.1", "==2.0", "==2.0.*", ">=2.0rc1", "!=2.0", "==1.2.dev3", "<2,>1.0"],
 )
 
 

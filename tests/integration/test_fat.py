@@ -163,6 +163,14 @@ def make_fat(world: World, folder: Path, gfx: str = "gfx942", *more: str) -> Pat
     return path
 
 
+def refuse(world: World, folder: Path, gfx: str = "gfx942") -> str:
+    """Return why no fat wheel is made."""
+    torch, links = world.write(folder)
+    told = fat(torch, "--find-links", links, "--gfx", gfx, "-o", folder / "fat", code=13).err
+    assert not (folder / "fat").exists()
+    return told
+
+
 def without(draft: Draft, *names: str) -> Draft:
     return replace(draft, members={n: d for n, d in draft.members.items() if not n.endswith(names)})
 
@@ -292,22 +300,16 @@ def test_what_a_script_that_only_copies_makes_is_found_out(world: World, tmp_pat
 @pytest.mark.parametrize("gone", ["lib/libhsa-runtime64.so.1", "lib/librocblas.so.5", "lib/libhipblas.so.3"])
 def test_a_missing_library_is_named(world: World, tmp_path: Path, gone: str) -> None:
     poorer = World(world.torch, {name: without(draft, gone) for name, draft in world.rocm.items()})
-    torch, links = poorer.write(tmp_path)
-    said = fat(torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat", code=13).err
+    said = refuse(poorer, tmp_path)
     assert gone.rpartition("/")[2] in said or "hipblas" in said
-    assert not (tmp_path / "fat").exists()
 
 
 def test_a_target_without_kernels_is_refused_unless_rocm_has_none(world: World, tmp_path: Path) -> None:
     """hipBLASLt is not built for gfx1030, says TheRock's table: that is no fault of the packages."""
     parts = {name: draft for name, draft in world.rocm.items() if name != "gfx942"}
-    torch, links = World(world.torch, parts).write(tmp_path / "1")
-    said = fat(torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat", code=13).err
+    said = refuse(World(world.torch, parts), tmp_path / "1")
     assert "rocBLAS" in said and "rocm-sdk-device-gfx942 7.1.0" in said
-    assert not (tmp_path / "fat").exists()
-    torch, links = world.write(tmp_path / "2")
-    told = fat(torch, "--find-links", links, "--gfx", "gfx1201", "-o", tmp_path / "fat", code=13).err
-    assert "has no code for gfx1201" in told
+    assert "has no code for gfx1201" in refuse(world, tmp_path / "2", "gfx1201")
 
 
 def test_a_library_of_generic_code_serves_its_targets(world: World, tmp_path: Path) -> None:
@@ -322,8 +324,7 @@ def test_a_library_of_generic_code_serves_its_targets(world: World, tmp_path: Pa
     assert verify(path) == {}
     without_code = link(tmp_path, "librocblas.so.5", "int roc = 1;", code=("gfx1100",))
     changed = replace(old, members={**old.members, tree: without_code})
-    torch, links = replace(world, rocm={**world.rocm, "libraries": changed}).write(tmp_path / "2")
-    told = fat(torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "none", code=13).err
+    told = refuse(replace(world, rocm={**world.rocm, "libraries": changed}), tmp_path / "2")
     assert "librocblas.so.5 of the ROCm packages has no code for gfx942" in told
 
 
@@ -371,17 +372,16 @@ def torch_variant(folder: Path) -> str:
 def test_what_is_no_thin_torch_is_refused(world: World, tmp_path: Path) -> None:
     path = make_fat(world, tmp_path / "1")
     links = tmp_path / "1" / "rocm"
-    fat(path, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat", code=13)
     variant = links.parent / torch_variant(links.parent)
-    fat(variant, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat", code=13)
-    bare = World(replace(world.torch, requires=["filelock"]), world.rocm)
-    torch, links = bare.write(tmp_path / "2")
-    fat(torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat", code=13)
-    fat(torch, "--gfx", "gfx942", "-o", tmp_path / "fat", code=2)
-    fat(torch, "--find-links", tmp_path / "none", "--gfx", "gfx942", "-o", tmp_path / "fat", code=2)
+    words = ("--gfx", "gfx942", "-o", tmp_path / "fat")
+    for wheel in (path, variant):
+        fat(wheel, "--find-links", links, *words, code=13)
+    refuse(World(replace(world.torch, requires=["filelock"]), world.rocm), tmp_path / "2")
     other = replace(world.rocm["core"], version="7.0.0")
-    torch, links = World(world.torch, {**world.rocm, "core": other}).write(tmp_path / "3")
-    fat(torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat", code=13)
+    refuse(World(world.torch, {**world.rocm, "core": other}), tmp_path / "3")
+    torch, _ = world.write(tmp_path / "4")
+    fat(torch, *words, code=2)
+    fat(torch, "--find-links", tmp_path / "none", *words, code=2)
     assert not (tmp_path / "fat").exists()
 
 
@@ -403,13 +403,8 @@ def windows_world(tmp_path_factory: pytest.TempPathFactory) -> World:
         text += " + ".join(["1", *(f"{call}()" for call in calls)]) + "; }\n"
         (folder / "lib.c").write_text(text + "int DllMainCRTStartup(void *a, int b, void *c) { return 1; }\n")
         words = [zig, "cc", "-target", "x86_64-windows-gnu", "-shared", "-nostdlib", "-O1", "lib.c"]
-        words += [
-            "-o",
-            name,
-            f"-Wl,--out-implib,{name}.lib",
-            *(["fat.s"] if code else ()),
-            *(f"{n}.lib" for n in needs),
-        ]
+        words += ["-o", name, f"-Wl,--out-implib,{name}.lib", *(["fat.s"] if code else ())]
+        words += [f"{need}.lib" for need in needs]
         subprocess.run(words, cwd=folder, env=env, check=True, capture_output=True)
         return (folder / name).read_bytes()
 
@@ -463,9 +458,7 @@ def test_a_torch_for_windows(windows_world: World, tmp_path: Path) -> None:
     assert b'"bin/amdhip64_7.dll",\n    "bin/rocblas.dll",' in files["torch/_rocm_init.py"]
     assert verify(path) == {}
     poorer = {n: without(draft, "bin/rocblas.dll") for n, draft in windows_world.rocm.items()}
-    torch, links = World(windows_world.torch, poorer).write(tmp_path / "2")
-    told = fat(torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat2", code=13).err
-    assert "rocblas.dll" in told
+    assert "rocblas.dll" in refuse(World(windows_world.torch, poorer), tmp_path / "2")
 
 
 def test_killed_at_any_time_it_leaves_no_half_wheel(world: World, tmp_path: Path, exhaustive: bool) -> None:

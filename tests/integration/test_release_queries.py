@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -52,7 +51,6 @@ IDS = [one.id for one in SETS]
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> folder.FolderStore:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(evidence, "current_time", lambda: NOW)
     (tmp_path / "policy.yaml").write_text(POLICY)
     found = folder.FolderStore(tmp_path / "store")
@@ -68,7 +66,7 @@ def ask(store: folder.FolderStore, tmp_path: Path) -> Ask:
         both = call("set", "list", store.url, *words, *policy, code=code)
         if "--json" not in words:
             take_down(["set", "list", store.url, *words], code, both.out + both.err)
-        return json.loads(both.out) if "--json" in words else both.out + both.err
+        return both.json if "--json" in words else both.out + both.err
 
     return answer
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -87,7 +86,7 @@ def test_json_holds_every_wheel_also_one_that_cannot_be_read(tmp_path: Path) -> 
     cut = tmp_path / "torch-2.8.0-py3-none-any.whl"
     cut.write_bytes(good.read_bytes()[:-100])
     told = verify("--json", good, cut, triton, code=14)
-    document = json.loads(told.out)
+    document = told.json
     reports = document["wheels"]
     assert [report["passed"] for report in reports] == [True, False, True]
     assert document["tool"].split()[-1] == "audit" and document["when"]
