@@ -433,7 +433,7 @@ class _WheelSplitter:
             name = self._name_archive(label)
             archives[" ".join(wheel_plan.format_targets(frame.target for frame in kernels))] = name
             pieces = self._iterate_archive(label, kernels)
-            stored[name] = stored_member.pack_member(_make_entry(name), pieces, self._stack, deflates=False)
+            stored[name] = stored_member.store_member(_make_entry(name), pieces)
         files = {name: member.stored for name, member in moved.items() if member.key == key}
         members = device_names.list_members(key, self._chips)
         distribution = device_names.make_device_name(self._metadata.name, key)

@@ -90,7 +90,7 @@ class RangeCopier:
             self._copies_inside = copied > 0  # some file systems answer 0 instead of an error
             begin += copied or self._read_and_write(begin, size)
 
-    def write(self, content: bytes | bytearray) -> None:
+    def write(self, content: bytes | bytearray | memoryview) -> None:
         """Write all bytes, in as many calls as it takes."""
         remaining = memoryview(content)
         while remaining:
@@ -184,6 +184,14 @@ class ArchiveWriter:
         self.flush()
         RangeCopier(descriptor, self._target).copy_range(begin, end)
         self.position += end - begin
+
+    def write_pieces(self, pieces: Iterable[bytes | memoryview]) -> None:
+        """Write large pieces, which may be of mapped files."""
+        self.flush()
+        for piece in pieces:
+            self._copier.write(piece)
+            files.release_mapped_pages(memoryview(piece))
+            self.position += len(piece)
 
     def write(self, content: bytes) -> None:
         """Write bytes."""
@@ -439,6 +447,8 @@ def write_archive(sink: ArchiveWriter, members: Iterable[NewMember], *, plain_mo
             sink.copy_range(entry.data, entry.data + entry.compressed)
         elif isinstance(content, bytes):
             sink.write(content)
+        elif content.pieces:
+            sink.write_pieces(content.pieces)
         else:
             sink.copy_from(content.descriptor, content.offset, content.offset + entry.compressed)
     place, listing = sink.position, b"".join(directory)

@@ -25,56 +25,59 @@ _WORTH_PACKING = 0.98
 class StoredMember:
     """A member whose packed bytes are in a file: of another wheel, or written for this one.
 
-    ``entry`` has its sizes, CRC, method, mode and date; its packed bytes are those of the open file
-    ``descriptor`` from ``offset`` on. ``digest`` is spelled as in RECORD.
+    ``entry`` has its sizes, CRC, method, mode and date; its packed bytes are ``pieces`` where there are any,
+    else those of the open file ``descriptor`` from ``offset`` on. ``digest`` is spelled as in RECORD.
     """
 
     entry: zip_format.ZipEntry
     digest: str
-    descriptor: int
-    offset: int
+    descriptor: int = -1
+    offset: int = 0
+    pieces: Sequence[bytes | memoryview] = ()
+
+
+def store_member(entry: zip_format.ZipEntry, pieces: Iterable[bytes | memoryview]) -> StoredMember:
+    """Return a new content of a member that is compressed already: stored, and read where it is."""
+    digest, checksum, kept = hashlib.sha256(), 0, tuple(pieces)
+    for piece in kept:
+        digest.update(piece)
+        checksum = deflate.compute_crc32(piece, checksum)
+        files.release_mapped_pages(memoryview(piece))
+    size = sum(map(len, kept))
+    packed = entry.as_deflated(crc=checksum, compressed=size, size=size)
+    stored = packed._replace(method=zip_format.METHOD_STORED)
+    return StoredMember(stored, dist_info.encode_record_digest(digest.digest()), pieces=kept)
 
 
 def pack_member(
-    entry: zip_format.ZipEntry,
-    pieces: Iterable[bytes | memoryview],
-    stack: ExitStack,
-    *,
-    deflates: bool = True,
+    entry: zip_format.ZipEntry, pieces: Iterable[bytes | memoryview], stack: ExitStack
 ) -> StoredMember:
-    """Write a new content of a member into a file without a name, which ``stack`` closes.
+    """Deflate a new content of a member into a file without a name, which ``stack`` closes.
 
     Blocks of 4 MB are deflated each on its own, on all cores, and joined: the bytes do not depend on the
-    number of cores. Without ``deflates``, for what is compressed already, they are stored.
+    number of cores.
     """
+    from isal import isal_zlib
+
     file = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
     digest, checksum, size = hashlib.sha256(), 0, 0
     jobs = os.cpu_count() or 1
     running: deque[Future[bytes]] = deque()
     with ThreadPoolExecutor(jobs, thread_name_prefix="rocm-wheels") as pool:
         for block in _join_blocks(pieces):
-            if deflates:
-                running.append(pool.submit(_deflate_block, block))
+            running.append(pool.submit(_deflate_block, block))
             for piece in block:
                 digest.update(piece)
                 checksum = deflate.compute_crc32(piece, checksum)
                 size += len(piece)
-                if not deflates:
-                    file.write(piece)
-                    files.release_mapped_pages(piece)
             if len(running) > jobs:
                 file.write(running.popleft().result())
         while running:
             file.write(running.popleft().result())
-    if deflates:
-        from isal import isal_zlib
-
-        file.write(isal_zlib.compressobj(_ISAL_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS).flush())
+    file.write(isal_zlib.compressobj(_ISAL_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS).flush())
     file.flush()
     packed = entry.as_deflated(crc=checksum, compressed=file.tell(), size=size)
-    if not deflates:
-        packed = packed._replace(method=zip_format.METHOD_STORED)
-    return StoredMember(packed, dist_info.encode_record_digest(digest.digest()), file.fileno(), 0)
+    return StoredMember(packed, dist_info.encode_record_digest(digest.digest()), file.fileno())
 
 
 def _join_blocks(pieces: Iterable[bytes | memoryview]) -> Iterator[list[memoryview]]:
