@@ -288,7 +288,8 @@ def make_unreadable_error(path: Path, cause: OSError) -> errors.DataError:
 def _read_object(span: elf.BinarySpan, *, whole: bool) -> Iterator[CodeObject]:
     head = bytes(span.data[:_HEAD_SIZE])
     if head.startswith(_BUNDLE_MAGICS):
-        yield from _read_bundles(span, "", whole=whole)
+        for entry in bundles.read_bundles(span, whole=whole):
+            yield from _make_code_object(entry, span.place, "")
     elif head.startswith(kpack.KPACK_MAGIC) or span.place.endswith(kpack.KPACK_SUFFIX):
         yield from _read_archive(span)
     elif elf.is_elf(head) and (header := elf.ElfFile(span).header).machine == elf.EM_AMDGPU:
@@ -339,18 +340,13 @@ def _read_sections(
         taken += section.size
         if taken > len(span):  # the same bytes again and again: a small file, hours of work
             raise content.make_fault("lies on top of other sections")
-        if section.name in FATBIN_SECTIONS:
-            yield from _read_bundles(content, section.name, whole=whole)
-        else:
+        entries: Iterable[bundles.BundleEntry] = bundles.read_bundles(content, whole=whole)
+        if section.name not in FATBIN_SECTIONS:
             head = bytes(content.data[: bundles.ENTRY_HEAD_SIZE])
             name = section.name.removeprefix(_ENTRY_SECTION)
-            entry = bundles.BundleEntry(0, "plain", name, 0, section.size, head)
+            entries = [bundles.BundleEntry(0, "plain", name, 0, section.size, head)]
+        for entry in entries:
             yield from _make_code_object(entry, content.place, section.name)
-
-
-def _read_bundles(span: elf.BinarySpan, section: str, *, whole: bool) -> Iterator[CodeObject]:
-    for entry in bundles.read_bundles(span, whole=whole):
-        yield from _make_code_object(entry, span.place, section)
 
 
 def _read_archive(span: elf.BinarySpan) -> Iterator[CodeObject]:

@@ -18,10 +18,13 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rocm_wheels.binaries import elf, elf_pages, limits
 from rocm_wheels.device_code import bundles
+
+if TYPE_CHECKING:
+    from rocm_wheels.device_code.code_objects import TargetId
 
 _MOST_LEVELS = 32
 _CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
@@ -179,11 +182,16 @@ class KpackKernel:
 
 @dataclass(frozen=True)
 class PackedKernel:
-    """A kernel for an archive: ``library`` is ``lib/libtorch_hip.so#0``, ``size`` in bytes, plain."""
+    """A kernel for an archive, of the record ``number`` of a library: ``library`` is ``lib/libx.so#0``.
+
+    ``size`` is in bytes, plain; its frame is in the file of all frames, ``frame_size`` bytes from ``offset``.
+    """
 
     library: str
-    target: str
+    number: int
+    target: TargetId
     size: int
+    offset: int
     frame_size: int
 
 
@@ -205,7 +213,7 @@ def format_archive(
     toc: dict[str, dict[str, object]] = {}
     for ordinal, kernel in enumerate(kernels):
         entry = {"type": "hsaco", "ordinal": ordinal, "original_size": kernel.size}
-        toc.setdefault(kernel.library, {})[kernel.target] = entry
+        toc.setdefault(kernel.library, {})[str(kernel.target)] = entry
     table = {
         "format_version": _VERSION,
         "group_name": group,

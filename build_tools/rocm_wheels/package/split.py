@@ -143,25 +143,13 @@ def list_written(plan: SplitPlan, folder: Path) -> SplitWheels:
 
 
 @dataclass(frozen=True)
-class _Frame:
-    """A kernel in the file of all frames: for ``library`` (``lib/libtorch_hip.so#0``) and a target."""
-
-    library: str
-    number: int
-    target: code_objects.TargetId
-    size: int
-    offset: int
-    frame_size: int
-
-
-@dataclass(frozen=True)
 class _SplitMember:
     """What becomes of a member: a host library with its ``frames``, or a file that moves to a package."""
 
     stored: stored_member.StoredMember
     key: str = ""
     target: code_objects.TargetId | None = None
-    frames: tuple[_Frame, ...] = ()
+    frames: tuple[kpack.PackedKernel, ...] = ()
     records: int = 0
 
 
@@ -362,7 +350,9 @@ class _WheelSplitter:
         first = min(targets, key=code_objects.TargetId.get_sort_key)
         return self._move_file(data, name=name, key=self._find_key(first), target=first)
 
-    def _extract_frames(self, name: str, span: elf.BinarySpan, places: Sequence[int]) -> tuple[_Frame, ...]:
+    def _extract_frames(
+        self, name: str, span: elf.BinarySpan, places: Sequence[int]
+    ) -> tuple[kpack.PackedKernel, ...]:
         """Compress the code objects of a library; ``places`` are where the bundles of its records begin."""
         bundles = {bundle.begin: bundle for bundle in locate_bundles(span)}
         if unknown := sorted(set(places) - bundles.keys()):
@@ -375,7 +365,9 @@ class _WheelSplitter:
         frames_by_bundle = parallel.run_in_parallel(work, numbered, jobs=os.cpu_count() or 1)
         return tuple(frame for frames in frames_by_bundle for frame in frames)
 
-    def _compress_bundle(self, numbered: tuple[int, BundlePlace], *, library: str) -> list[_Frame]:
+    def _compress_bundle(
+        self, numbered: tuple[int, BundlePlace], *, library: str
+    ) -> list[kpack.PackedKernel]:
         number, bundle = numbered
         size = bundle.packed.size if bundle.packed else 0
         frames = []
@@ -383,14 +375,15 @@ class _WheelSplitter:
             for target, content in _read_objects(bundle):
                 packed = kpack.compress_kernel(content)
                 at = self._frames.append(packed)
-                frames.append(_Frame(f"{library}#{number}", number, target, len(content), at, len(packed)))
+                kernel = (f"{library}#{number}", number, target, len(content))
+                frames.append(kpack.PackedKernel(*kernel, at, len(packed)))
         return frames
 
     def _name_library(self, name: str) -> str:
         """Return what archives call a library: its path in the package."""
         return name.removeprefix(f"{self._root}/")
 
-    def _list_paths(self, name: str, frames: Iterable[_Frame]) -> list[str]:
+    def _list_paths(self, name: str, frames: Iterable[kpack.PackedKernel]) -> list[str]:
         """Return the archives that a library names, relative to itself."""
         folder = posixpath.dirname(name) or "."
         labels = [kpack.ANY_TARGET]
@@ -420,11 +413,11 @@ class _WheelSplitter:
             return key
 
     def _plan_device(
-        self, key: str, *, frames: Sequence[_Frame], moved: Mapping[str, _SplitMember]
+        self, key: str, *, frames: Sequence[kpack.PackedKernel], moved: Mapping[str, _SplitMember]
     ) -> DevicePlan:
         """Return the device wheel of one target or family."""
         is_for_target = self._request.group == "target"
-        kernels_by_label: dict[str, list[_Frame]] = {}
+        kernels_by_label: dict[str, list[kpack.PackedKernel]] = {}
         for frame in frames:
             if self._find_key(frame.target) == key:
                 kernels_by_label.setdefault(str(frame.target) if is_for_target else key, []).append(frame)
@@ -477,7 +470,9 @@ class _WheelSplitter:
             },
         )
 
-    def _iterate_archive(self, label: str, frames: Sequence[_Frame]) -> Iterator[elf_pages.FilePiece]:
+    def _iterate_archive(
+        self, label: str, frames: Sequence[kpack.PackedKernel]
+    ) -> Iterator[elf_pages.FilePiece]:
         """Yield an archive piece by piece: kernels in the order of libraries, records and targets."""
         ordered = sorted(
             frames,
@@ -487,9 +482,8 @@ class _WheelSplitter:
                 code_objects.TargetId.get_sort_key(f.target),
             ),
         )
-        kernels = [kpack.PackedKernel(f.library, str(f.target), f.size, f.frame_size) for f in ordered]
         targets = wheel_plan.format_targets(frame.target for frame in frames)
-        head, lengths, table = kpack.format_archive(self._group, label, targets, kernels)
+        head, lengths, table = kpack.format_archive(self._group, label, targets, ordered)
         content = self._frames.view()
         yield head
         for frame, length in zip(ordered, lengths, strict=True):

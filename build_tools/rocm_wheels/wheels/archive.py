@@ -198,7 +198,8 @@ class WheelArchive:
 
     def compute_sha256(self) -> str:
         """Return the digest (hex) of the whole file."""
-        return _hash_content(self._read_at)
+        places = range(0, self.size, _DIGEST_PIECE)
+        return files.hash_pieces(self._read_at(at, _DIGEST_PIECE) for at in places)
 
     def read(self, entry: zip_format.ZipEntry) -> bytes:
         """Return the content of a small member; DataError with its name when it is damaged or large."""
@@ -328,14 +329,6 @@ class _MemberStore:
         with self._file:
             self._file.flush()
             return memoryview(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
-
-
-def _hash_content(read_at: zip_format.ReadAt) -> str:
-    hasher, at = hashlib.sha256(), 0
-    while piece := read_at(at, _DIGEST_PIECE):
-        hasher.update(piece)
-        at += len(piece)
-    return hasher.hexdigest()
 
 
 def _get_file_state(file: BinaryIO) -> tuple[int, int]:

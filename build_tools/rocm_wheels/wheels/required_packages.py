@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import PathDistribution, distributions
 from pathlib import Path
 from threading import Lock
@@ -112,12 +113,15 @@ class OfferedPackage:
     installed: PathDistribution | None = None
     scan: WheelScan | None = None
 
-    def read_requirements(self) -> tuple[str, ...]:
-        """Return Requires-Dist; DataError when METADATA cannot be read, none of a damaged scan."""
+    @cached_property
+    def requirements(self) -> tuple[str, ...]:
+        """Requires-Dist; DataError when METADATA cannot be read, none of a damaged scan."""
         if self.scan is not None:
             return self.scan.metadata.requires_dist if self.scan.metadata is not None else ()
         if self.wheel is not None:
-            return _read_metadata_requirements(self.wheel)
+            with WheelArchive.open(self.wheel) as archive:
+                content = archive.read_info("METADATA")
+            return dist_info.parse_metadata(content, name=f"{self.wheel}: METADATA").requires_dist
         assert self.installed is not None
         return tuple(self.installed.requires or ())
 
@@ -180,7 +184,6 @@ class PackagePool:
     def __init__(self, packages: Iterable[OfferedPackage], *, symbols: bool = False) -> None:
         self._packages = list(packages)
         self._symbols = symbols
-        self._requirements: dict[str, tuple[str, ...]] = {}
         self._lock = Lock()
         self._libraries: dict[tuple[str, str], dict[str, OfferedLibrary]] = {}
 
@@ -213,9 +216,7 @@ class PackagePool:
         packages = []
         scans_by_file = {scan.path.resolve(): scan for scan in scans if scan.name is not None}
         for file in dict.fromkeys([*scans_by_file, *(path.resolve() for path in files)]):
-            name = dist_info.parse_wheel_name(file.name)
-            scan = scans_by_file.get(file)
-            packages.append(OfferedPackage(name.name, name.version, file.name, wheel=file, scan=scan))
+            packages.append(_offer_wheel(file, scans_by_file.get(file)))
         if python is not None:
             packages += _list_installed(_ask_site_folders(python, env), python)
         if site_packages is not None:
@@ -224,9 +225,9 @@ class PackagePool:
 
     def find_required(self, wheel: Path, platform: WheelPlatform) -> RequiredPackages:
         """Follow the requirements of a wheel; DataError when a METADATA cannot be read."""
-        scanned = next((p for p in self._packages if p.scan is not None and p.scan.path == wheel), None)
-        lines = _read_metadata_requirements(wheel) if scanned is None else scanned.read_requirements()
-        waiting = [(text, "") for text in lines]
+        place = wheel.resolve()
+        own = next((package for package in self._packages if package.wheel == place), None)
+        waiting = [(text, "") for text in (own or _offer_wheel(wheel)).requirements]
         reached: dict[tuple[str, str], OfferedPackage] = {}
         missing: list[str] = []
         while waiting:
@@ -241,7 +242,7 @@ class PackagePool:
             for own_extra in ("", *sorted(requirement.extras)):
                 if (package.name, own_extra) not in reached:
                     reached[package.name, own_extra] = package
-                    waiting += [(line, own_extra) for line in self._get_requirements(package)]
+                    waiting += [(line, own_extra) for line in package.requirements]
         packages = tuple({package.name: package for package in reached.values()}.values())
         libraries: dict[str, OfferedLibrary] = {}
         owners: dict[str, str] = {}
@@ -269,11 +270,6 @@ class PackagePool:
                 self._libraries[key] = package.read_libraries(system, symbols=self._symbols)
             return self._libraries[key]
 
-    def _get_requirements(self, package: OfferedPackage) -> tuple[str, ...]:
-        if package.origin not in self._requirements:
-            self._requirements[package.origin] = package.read_requirements()
-        return self._requirements[package.origin]
-
     def _choose(self, requirement: Requirement, platform: WheelPlatform) -> OfferedPackage | None:
         """Return the newest package that meets a requirement beside a wheel."""
         name = canonicalize_name(requirement.name)
@@ -287,10 +283,9 @@ class PackagePool:
         return max(fitting, key=lambda package: package.version, default=None)
 
 
-def _read_metadata_requirements(wheel: Path) -> tuple[str, ...]:
-    with WheelArchive.open(wheel) as archive:
-        content = archive.read_info("METADATA")
-    return dist_info.parse_metadata(content, name=f"{wheel}: METADATA").requires_dist
+def _offer_wheel(file: Path, scan: WheelScan | None = None) -> OfferedPackage:
+    name = dist_info.parse_wheel_name(file.name)
+    return OfferedPackage(name.name, name.version, file.name, wheel=file, scan=scan)
 
 
 def _read_wheel_libraries(wheel: Path, *, symbols: bool) -> dict[str, OfferedLibrary]:
