@@ -25,16 +25,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import errors
-from rocm_wheels.wheels import dist_info, stored_member, zip_format
+from rocm_wheels.wheels import dist_info, sbom, stored_member, zip_format
 from rocm_wheels.wheels.archive import WheelArchive
-from rocm_wheels.wheels.sbom import (
-    SBOM_MEMBER,
-    PackagePart,
-    WheelParts,
-    describe_contained,
-    format_sbom,
-    revise_sbom,
-)
 
 _VERSIONED_FOLDER = re.compile(r"(?P<name>[^/]+)-(?P<version>[^/-]+)\.(?P<kind>dist-info|data)")
 _BUILD_TAG = re.compile(r"[0-9][a-z0-9_.]*")
@@ -81,8 +73,8 @@ class WheelEdit:
     license_files: Callable[[tuple[str, ...]], Sequence[str]] | None = None
     step: str = ""
     undone: str = ""
-    contained: tuple[PackagePart, ...] = ()
-    parts: WheelParts | None = None
+    contained: tuple[sbom.PackagePart, ...] = ()
+    parts: sbom.WheelParts | None = None
     plain_modes: bool = False
 
 
@@ -116,10 +108,10 @@ def get_edited_name(file_name: str, edit: WheelEdit) -> str:
 def plan_wheel_edit(archive: WheelArchive, edit: WheelEdit) -> EditPlan:
     """Return what a wheel becomes; DataError or UsageError when it cannot."""
     file_name, folder = archive.path.name, archive.info_folder
-    metadata, wheel, bill = (f"{folder}/{name}" for name in ("METADATA", "WHEEL", SBOM_MEMBER))
+    metadata, wheel, bill = (f"{folder}/{name}" for name in ("METADATA", "WHEEL", sbom.SBOM_MEMBER))
     texts = {f"{folder}/{name}": archive.read_info(name) for name in ("METADATA", "WHEEL", "RECORD")}
     if bill in archive.member_by_name:
-        texts[bill] = archive.read_info(SBOM_MEMBER)
+        texts[bill] = archive.read_info(sbom.SBOM_MEMBER)
     old = dist_info.split_wheel_name(file_name)
     version = _plan_version(dist_info.parse_wheel_name(file_name).version, edit)
     new = _plan_name(old, edit, version)
@@ -134,9 +126,9 @@ def plan_wheel_edit(archive: WheelArchive, edit: WheelEdit) -> EditPlan:
     is_same = edited[metadata] == texts[metadata]
     new_folder = folders.get(folder, folder)
     _require_agreement(new.file_name, new_folder, edited[metadata], variant_markers=is_same)
-    sbom = _edit_sbom(texts.get(bill), edited[metadata], metadata, edit, version)
-    if sbom is not None:
-        edited[bill] = sbom
+    new_bill = _edit_sbom(texts.get(bill), edited[metadata], metadata, edit, version)
+    if new_bill is not None:
+        edited[bill] = new_bill
     put, dropped = _plan_files(archive, edit)
     new_texts = {**edited, **put, **edit.members}
     contents = {name: text for name, text in new_texts.items() if texts.get(name) != text}
@@ -152,17 +144,17 @@ def _edit_sbom(
         fields, _ = dist_info.read_metadata_fields(metadata, name)
         keys = ("Name", "Version", "License-Expression")
         values = [dist_info.get_field_values(fields, key) for key in keys]
-        content, version = format_sbom(edit.parts, *map("".join, values)), None
+        content, version = sbom.format_sbom(edit.parts, *map("".join, values)), None
         if not edit.step:
             return content
     if content is None or not (version is not None or edit.step):
         return None
-    return revise_sbom(
+    return sbom.revise_sbom(
         content,
         version=None if version is None else str(version),
         step=edit.step,
         undone=edit.undone,
-        contained=[describe_contained(part) for part in edit.contained],
+        contained=[sbom.describe_contained(part) for part in edit.contained],
     )
 
 

@@ -26,13 +26,7 @@ from typing import NamedTuple
 from rocm_wheels.core import errors, files, log
 from rocm_wheels.wheels import dist_info, sbom, scan, statement, stored_member, zip_format
 from rocm_wheels.wheels.archive import WheelArchive
-from rocm_wheels.wheels.edit import (
-    EditPlan,
-    WheelEdit,
-    get_edited_name,
-    make_record_entry,
-    plan_wheel_edit,
-)
+from rocm_wheels.wheels.edit import EditPlan, WheelEdit, get_edited_name, make_record_entry, plan_wheel_edit
 
 _MOST_AT_ONCE = 64 << 20  # so that a copy that is no longer wanted ends soon
 _READ_PIECE = 1 << 20

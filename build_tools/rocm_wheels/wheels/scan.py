@@ -19,20 +19,8 @@ from typing import Any
 from rocm_wheels.binaries import elf, loader, pe
 from rocm_wheels.core import errors, files
 from rocm_wheels.device_code import code_objects, fat_library, kernel_databases
+from rocm_wheels.wheels import dist_info
 from rocm_wheels.wheels.archive import MemberContent, WheelArchive, get_text_limit
-from rocm_wheels.wheels.dist_info import (
-    DEVICE_FILES,
-    RecordEntry,
-    WheelFormat,
-    WheelMetadata,
-    WheelName,
-    compare_wheel_record,
-    encode_record_digest,
-    get_fault_kind,
-    is_repaired_fault,
-    is_spelling_fault,
-    read_dist_info,
-)
 from rocm_wheels.wheels.hazards import Hazard, InstalledContents, find_hazards, is_startup_file, list_contents
 from rocm_wheels.wheels.leaks import Leak, find_library_leaks, find_text_leaks
 from rocm_wheels.wheels.sbom import SBOM_MEMBER
@@ -46,7 +34,7 @@ _DIST_INFO_FILES = (
     "variant.json",
     "sources.lock.json",
     SBOM_MEMBER,
-    DEVICE_FILES,
+    dist_info.DEVICE_FILES,
 )
 
 
@@ -57,7 +45,7 @@ class ScannedMember:
     name: str
     size: int
     digest: str
-    recorded: RecordEntry | None
+    recorded: dist_info.RecordEntry | None
 
 
 @dataclass(frozen=True)
@@ -81,9 +69,9 @@ class WheelScan:
     size: int
     sha256: str
     members: tuple[ScannedMember, ...]
-    name: WheelName | None
-    metadata: WheelMetadata | None
-    format: WheelFormat | None
+    name: dist_info.WheelName | None
+    metadata: dist_info.WheelMetadata | None
+    format: dist_info.WheelFormat | None
     faults: tuple[str, ...]
     device_code: Mapping[str, tuple[code_objects.CodeObject, ...]] = field(default_factory=dict)
     texts: Mapping[str, bytes] = field(default_factory=dict)
@@ -110,7 +98,7 @@ class WheelScan:
             if hazard.severity == "error"
             or not any(fnmatchcase(hazard.member.rpartition("/")[2], name) for name in startup_files)
         ]
-        return [*(fault for fault in self.faults if get_fault_kind(fault) == "archive"), *hazards]
+        return [*(fault for fault in self.faults if dist_info.get_fault_kind(fault) == "archive"), *hazards]
 
     @property
     def contents(self) -> InstalledContents:
@@ -120,7 +108,7 @@ class WheelScan:
     @property
     def breaking_faults(self) -> tuple[str, ...]:
         """The faults but those of spelling alone: right digests in hex, at which no installer looks."""
-        return tuple(fault for fault in self.faults if not is_spelling_fault(fault))
+        return tuple(fault for fault in self.faults if not dist_info.is_spelling_fault(fault))
 
 
 @dataclass(frozen=True)
@@ -158,28 +146,28 @@ def _judge_contents(
     faults = [f"{path}: {name}: {fault}" if name else f"{path}: {fault}" for name, fault in unsound.items()]
     unreadable = {content.name: content.fault or unread.get(content.name) for content in contents}
     faults += [fault for fault in unreadable.values() if fault]
-    dist_info = read_dist_info(path.name, [entry.name for entry in archive.entries], texts)
-    differences = list(dist_info.faults)
-    if dist_info.record is not None:
+    info = dist_info.read_dist_info(path.name, [entry.name for entry in archive.entries], texts)
+    differences = list(info.faults)
+    if info.record is not None:
         # those of a damaged member say nothing more
         broken = {content.name for content in contents if content.sha256 is None}
         intact = {content.name: (content.size, content.sha256) for content in contents if content.sha256}
-        listed = (entry for entry in dist_info.record if entry.path not in broken)
-        differences += compare_wheel_record(listed, intact, record=f"{dist_info.folder}/RECORD")
-    project = dist_info.name.name if dist_info.name else ""
-    recorded = {entry.path: entry for entry in dist_info.record or ()}
+        listed = (entry for entry in info.record if entry.path not in broken)
+        differences += dist_info.compare_wheel_record(listed, intact, record=f"{info.folder}/RECORD")
+    project = info.name.name if info.name else ""
+    recorded = {entry.path: entry for entry in info.record or ()}
     return WheelScan(
         path=path,
         size=archive.size,
         sha256=sha256,
         members=tuple(
-            ScannedMember(c.name, c.size, encode_record_digest(c.sha256), recorded.get(c.name))
+            ScannedMember(c.name, c.size, dist_info.encode_record_digest(c.sha256), recorded.get(c.name))
             for c in contents
             if c.sha256
         ),
-        name=dist_info.name,
-        metadata=dist_info.metadata,
-        format=dist_info.format,
+        name=info.name,
+        metadata=info.metadata,
+        format=info.format,
         faults=(*faults, *(f"{path}: {difference}" for difference in differences)),
         repairable=tuple(f"{path}: {fault}" for fault in archive.faults if fault.is_repairable),
         hazards=tuple(find_hazards(archive.entries, texts, project)),
@@ -202,7 +190,7 @@ def require_whole(archive: WheelArchive) -> None:
         if entry.name not in broken and (_is_dist_info(entry.name) or is_startup_file(entry.name))
     }
     scan = _judge_contents(archive, contents, {}, {"texts": texts})
-    refusals = [fault for fault in scan.faults if not is_repaired_fault(fault)]
+    refusals = [fault for fault in scan.faults if not dist_info.is_repaired_fault(fault)]
     for hazard in scan.hazards:
         # what installers refuse, or put where it does harm; other texts harm only who prints them
         is_placed = hazard.kind != "metadata-text" or hazard.member.endswith("/entry_points.txt")

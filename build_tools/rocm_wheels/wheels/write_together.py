@@ -15,12 +15,7 @@ from pathlib import Path
 from threading import Lock
 
 from rocm_wheels.core import errors, files, log
-from rocm_wheels.wheels.statement import (
-    STATEMENT_SIGNATURE_SUFFIX,
-    STATEMENT_SUFFIX,
-    locate_statement,
-    locate_statement_signature,
-)
+from rocm_wheels.wheels import statement
 
 _Move = tuple[Path | None, Path]
 
@@ -53,7 +48,9 @@ class WheelBatch:
         replaced = set[Path]()
         for folder, stage in self._stages.items():
             for file in sorted(stage.iterdir()):
-                if file.is_file() and not file.name.endswith((STATEMENT_SUFFIX, STATEMENT_SIGNATURE_SUFFIX)):
+                if file.is_file() and not file.name.endswith(
+                    (statement.STATEMENT_SUFFIX, statement.STATEMENT_SIGNATURE_SUFFIX)
+                ):
                     target = folder / file.name
                     replaced.add(target.resolve())
                     moves += _plan_file(file, target, may_replace=target.resolve() in gone)
@@ -89,7 +86,7 @@ def _plan_file(file: Path, target: Path, *, may_replace: bool) -> Iterator[_Move
 
 def _locate_statements(wheel: Path) -> tuple[Path, Path]:
     """Return where a wheel's statement is, and the signature of that; names may be too long for any file."""
-    return locate_statement(wheel), locate_statement_signature(wheel)
+    return statement.locate_statement(wheel), statement.locate_statement_signature(wheel)
 
 
 def _is_same_file(file: Path, other: Path) -> bool:
