@@ -207,7 +207,8 @@ class Command(click.Command):
     """A command by all its words (``rocm install``): the last is its name, all are its section in a file.
 
     Options are named by their long names: ``first`` are those that help shows before all others, where there
-    are many; of each of ``apart`` one is given at most, and of each of ``together`` all or none.
+    are many; of each of ``apart`` one is given at most, and of each of ``together`` all or none; the first of
+    each of ``needs`` is nothing without the second.
     """
 
     def __init__(
@@ -217,13 +218,14 @@ class Command(click.Command):
         first: Sequence[str] = (),
         apart: Sequence[Sequence[str]] = (),
         together: Sequence[Sequence[str]] = (),
+        needs: Sequence[tuple[str, str]] = (),
         **kwargs: Any,
     ) -> None:
         words = (name or "").split()
         super().__init__(words[-1] if words else None, *args, **kwargs)
         self.context_settings.setdefault("help_option_names", ["-h", "--help"])
         self.words = tuple(words)
-        self.first, self.apart, self.together = tuple(first), apart, together
+        self.first, self.apart, self.together, self.needs = tuple(first), apart, together, needs
         self.global_options = _make_global_options()
         foreign = [p.opts for p in self.params if isinstance(p, click.Option) and not isinstance(p, Option)]
         assert not foreign, f"{name}: {foreign} are click's options; use rocm_wheels.cli.command.option"
@@ -281,6 +283,9 @@ class Command(click.Command):
                 raise errors.UsageError(
                     f"{' and '.join(names)} go together", tip=f"there is {named[0]} alone"
                 )
+        for name, other in self.needs:
+            if name in given and other not in given:
+                raise errors.UsageError(f"{name} goes with {other}", tip=f"give {other}, too")
         if self.words and not isinstance(self, click.Group):
             from rocm_wheels.cli import config
             from rocm_wheels.core import environment_numbers

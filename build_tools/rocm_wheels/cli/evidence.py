@@ -173,13 +173,12 @@ def add(  # noqa: PLR0917 - click passes them by name
     results: tuple[Path, ...],
     wheels: tuple[Path, ...],
     gfx: str | None,
-    reports: int | None,
     suite: str | None,
-    host_kind: str,
     attestation: Path | None,
     sign_with: Path | None,
     write_payloads: Path | None,
     as_json: bool,
+    **said: Any,
 ) -> None:
     """Write results down beside their set, for good.
 
@@ -206,9 +205,8 @@ def add(  # noqa: PLR0917 - click passes them by name
         make_submission(document),
         wheels=hash_wheels(wheels),
         gfx=target,
-        host_kind=host_kind,
-        reports=reports,
         suite=suite or "",
+        **said,
     )
     entries = read_results(results, submission)
     if write_payloads is None:

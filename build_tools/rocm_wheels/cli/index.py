@@ -207,25 +207,19 @@ Examples:
     help="What is to be picked of a distribution; can be repeated.",
 )
 @catalogue.JSON
-def resolve_command(  # noqa: PLR0917 - click passes them by name
+def resolve_command(
     index: str,
     new: tuple[Path, ...],
-    pythons: tuple[str, ...],
     platform: str | None,
-    pre: bool,
     expect: tuple[str, ...],
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Ask both, compare, and leave with 14 when the newest build is not what is picked."""
     from rocm_wheels.index import resolve_check
 
-    request = resolve_check.ResolveRequest(
-        new=new,
-        pythons=pythons,
-        platform=platform or "",
-        pre=pre,
-        expect=resolve_check.parse_expected_versions(expect),
-    )
+    expected = resolve_check.parse_expected_versions(expect)
+    request = resolve_check.ResolveRequest(new=new, platform=platform or "", expect=expected, **asked)
     begun = evidence.describe_origin("resolve-check")
     checks = resolve_check.check_picks(index, request, boundary.read_environment())
     lines = []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rocm_wheels.user import plan as planning
 
 
-@command.command("install", apart=[choose.ONE_INDEX])
+@command.command("install", apart=[choose.ONE_INDEX], needs=[("--output", "--dry-run")])
 @click.argument("packages", nargs=-1, metavar="[PACKAGES]...", envvar="ROCM_WHEELS_PACKAGES")
 @catalogue.DRY_RUN.but(help="Print what would be done, and the commands to do it by hand.")
 @catalogue.PYTHON.but(
@@ -101,8 +101,6 @@ def install_command(
             f"--lock has the files already, and {', '.join(stated)} would choose others",
             tip="leave one of them out; --dry-run -o FILE makes another lock",
         )
-    if output is not None and not dry_run:
-        raise errors.UsageError("-o writes what would be installed", tip="with --dry-run")
     if output is not None and not re.fullmatch(r"pylock(\.[^.]+)?\.toml", output.name):
         raise errors.UsageError(
             f"--output {output}: a lock of PEP 751 is called pylock.toml or pylock.NAME.toml",

@@ -77,7 +77,7 @@ Examples:
 """
 
 
-@command.command("configure", help=_CONFIGURE_HELP)
+@command.command("configure", help=_CONFIGURE_HELP, apart=[("--print", "--json")])
 @command.option(
     "--print",
     "reader",
@@ -95,8 +95,6 @@ def configure_command(reader: str | None, as_json: bool, python: Path | None, gf
     """Look, decide, print."""
     from rocm_wheels.user import settings
 
-    if reader and as_json:
-        raise errors.UsageError("--print and --json exclude each other", tip="leave one of them out")
     env = boundary.read_environment()
     advice = settings.make_configuration(env, python=python, gfx=gfx)
     if as_json:

@@ -59,7 +59,16 @@ _selection_options = catalogue.takes(
 )
 
 
-@command.command("matrix")
+@command.command(
+    "matrix",
+    apart=[
+        ("--rows", "--json"),
+        ("--rows", "--explain"),
+        ("--explain", "--since"),
+        ("--explain", "--cheapest"),
+    ],
+    needs=[("--outputs", "--rows")],
+)
 @_selection_options
 @command.option(
     "--since", metavar="REF", help="Only what the files have to do with that changed since this commit."
@@ -109,10 +118,6 @@ def matrix_command(
     from rocm_wheels.core import workspace
     from rocm_wheels.models import ci
 
-    if kinds and (as_json or explain is not None):
-        raise errors.UsageError("--rows excludes --json and --explain", tip="leave one of them out")
-    if explain is not None and (since is not None or cheapest):
-        raise errors.UsageError("--explain is about one cell", tip="leave --since and --cheapest out")
     table, selection = ci.load_ci_table(), _make_selection(**selected)
     if explain is not None:
         document, lines = matrix_report.explain_cell(table, selection, explain)

@@ -61,7 +61,12 @@ Examples:
 """
 
 
-@command.command("set list", help=_HELP, apart=[("--open", "--channel"), ("--open", "--passed")])
+@command.command(
+    "set list",
+    help=_HELP,
+    apart=[("--open", "--channel"), ("--open", "--passed")],
+    needs=[("--outputs", "--open")],
+)
 @click.argument("store", metavar="STORE")
 @catalogue.CHANNEL.but(help="Only what this channel shows: nightly, prerelease, stable.")
 @command.option("--passed", metavar="GFX", help="Only what passed on this GPU target: gfx942.")
