@@ -15,7 +15,8 @@ from documents import NOW, SET, judged, said
 from packaging.version import Version
 from pydantic import ValidationError
 
-from rocm_wheels.cli.torch_tests import _choose_places, tests_script, torch_tests_command
+from rocm_wheels.cli.torch_tests import _choose_places, torch_tests_command
+from rocm_wheels.cli.torch_tests import tests_script as therock_script
 from rocm_wheels.core import errors, records
 from rocm_wheels.gpus import gpu
 from rocm_wheels.models import gfx, project_names, torch_tests
@@ -509,7 +510,7 @@ def test_which_gpus_are_tested_and_which_together(words: list[str], shown: list[
     cards = enumerate(("gfx942", "gfx942", "gfx1100"))
     gpus = tuple(gpu.Gpu("amd", gfx=gfx, hip_index=number) for number, gfx in cards)
     target = installed_torch.TargetPython(Path("x"), (), version="2.13", devices=("gfx942", "gfx1100"))
-    with tests_script.make_context("run-pytorch-tests", words) as context:
+    with therock_script.make_context("run-pytorch-tests", words) as context:
         found = _choose_places(context.params, target, {}, gpu.Hardware(gpus))
     assert [place.env["HIP_VISIBLE_DEVICES"] for place in found] == shown
 

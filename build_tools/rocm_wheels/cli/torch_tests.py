@@ -348,8 +348,8 @@ not, 5 for no tests, 6 when the GPU got lost, 16 where torch or pytest is missin
 \b
 Examples:
   rocm-wheels test torch --python .venv/bin/python --wheels wheels --family gfx94X-dcgpu
-  rocm-wheels test torch --lock sources.lock.json --include test_nn -k Conv --dry-run
-  rocm-wheels test torch --python .venv --suite full --shard 2 --num-shards 6 --durations last-night
+  rocm-wheels test torch --lock sources.lock.json --include test_nn --dry-run -- -k Conv
+  rocm-wheels test torch --python .venv --suite full --shard 2 --num-shards 6
   rocm-wheels test torch --python .venv --requirements > requirements.txt
 """
 
