@@ -18,7 +18,7 @@ from crash import run_on_full_disk
 from pythons import UV
 from servers import a_bucket, environment, moto, serve_folder
 from stores import FAMILY, NEWER, NOW, OLDER, TAG, a_lock, rocm_wheel, several_drafts
-from wheels import Draft, library, read_members
+from wheels import Draft, library, list_steps, read_members
 
 from rocm_wheels.core import errors, process
 from rocm_wheels.index import update
@@ -28,7 +28,7 @@ from rocm_wheels.sources.lock import format_lock
 from rocm_wheels.stores.folder import FolderStore
 from rocm_wheels.stores.store import Store, open_store
 from rocm_wheels.wheels.edit import compare_wheels
-from rocm_wheels.wheels.sbom import SBOM_MEMBER, WheelParts, format_sbom, list_steps
+from rocm_wheels.wheels.sbom import SBOM_MEMBER, WheelParts, format_sbom
 
 RC = "7.1.0rc1"
 LOCK = a_lock().model_copy(update={"rocm": RC})

@@ -29,14 +29,14 @@ from rocm import (
     load_library,
     map_dll,
 )
-from wheels import VERSION, Draft, read_members, require_valid
+from wheels import VERSION, Draft, list_steps, read_members, require_valid
 
 from rocm_wheels.binaries import elf, pe
 from rocm_wheels.core import errors
 from rocm_wheels.device_code import code_objects, fat_library
 from rocm_wheels.device_code.bundles import locate_bundles
 from rocm_wheels.wheels import dist_info, scan, wheel_code
-from rocm_wheels.wheels.sbom import WheelParts, format_sbom, list_steps
+from rocm_wheels.wheels.sbom import WheelParts, format_sbom
 
 pytestmark = [
     pytest.mark.contract,

@@ -20,6 +20,8 @@ def piece(name: str, days: float, kind: str = "trees") -> clean.Leftover:
 
 
 OLD, NEW, MIDDLE = piece("old", 30), piece("new", 0), piece("middle", 7, "fresh")
+
+
 def test_sizes_are_those_on_the_disk(tmp_path: Path) -> None:
     (tmp_path / "piece" / "deep").mkdir(parents=True)
     (tmp_path / "outside").write_bytes(b"x" * 100_000)

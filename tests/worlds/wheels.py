@@ -161,6 +161,12 @@ def embed_parts(wheel: Path, lock: bytes | None, parts: WheelParts) -> Path:
     return rewrite.rewrite_wheel(wheel, wheel.parent, sbom.make_provenance_edit(lock, parts), replace=True)
 
 
+def list_steps(bill: bytes) -> list[str]:
+    """Return what was done to a wheel since it was built, as its bill of materials says."""
+    properties = json.loads(bill)["metadata"]["component"]["properties"]
+    return [entry["value"] for entry in properties if entry["name"] == "rocm-wheels:step"]
+
+
 # ---- Small real wheels for tests of audits, written byte by byte: nothing of the product writes them.
 
 

@@ -101,14 +101,13 @@ class SymbolNames:
 class DynamicSymbols:
     """What a library has for others, and what it must find: the names of its dynamic symbols.
 
-    ``exported`` has them by version ("" without one), ``undefined`` and ``weak`` (which may stay undefined)
-    by the version that is needed. ``versions`` are those that the library defines (.gnu.version_d),
+    ``exported`` has them by version ("" without one), ``undefined`` by the version that is needed: without
+    weak ones, which may stay so. ``versions`` are those that the library defines (.gnu.version_d),
     ``needed`` those without which the loader refuses it.
     """
 
     exported: Mapping[str, SymbolNames] = field(default_factory=dict)
     undefined: Mapping[SymbolVersion, SymbolNames] = field(default_factory=dict)
-    weak: Mapping[SymbolVersion, SymbolNames] = field(default_factory=dict)
     versions: frozenset[str] = frozenset()
     needed: frozenset[SymbolVersion] = frozenset()
 
@@ -339,21 +338,20 @@ class _DynamicReader:
             for row in self._read_definitions()
             if row.names and not row.flags & _VERSION_IS_BASE
         }
-        exported, undefined, weak = _NamePacker(), _NamePacker(), _NamePacker()
+        exported, undefined = _NamePacker(), _NamePacker()
         size, most = 0, max(limits.MOST_SYMBOL_NAME_BYTES, self._file.values.get(_DT_STRSZ, 0))
         for number, (index, name, info, section, value) in enumerate(self._iterate_symbols(), 1):
             size += len(name)
             if number % _RELEASE_AFTER == 0:
                 files.release_mapped_pages(self._span.data)
             self._span.require_limit(size, most, "bytes in names of dynamic symbols")
-            if not section:
-                (weak if info >> 4 == _STB_WEAK else undefined).add_name(index, name)
-            elif value or section == _SHN_ABS or info & 0xF == _STT_TLS:
+            if not section and info >> 4 != _STB_WEAK:
+                undefined.add_name(index, name)
+            elif section and (value or section == _SHN_ABS or info & 0xF == _STT_TLS):
                 exported.add_name(index, name)
         return DynamicSymbols(
             exported.pack_names(definitions, ""),
             undefined.pack_names(needs, _NO_VERSION),
-            weak.pack_names(needs, _NO_VERSION),
             frozenset(definitions.values()),
             frozenset(needed),
         )

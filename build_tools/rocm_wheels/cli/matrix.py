@@ -67,7 +67,6 @@ _selection_options = catalogue.takes(
         ("--explain", "--since"),
         ("--explain", "--cheapest"),
     ],
-    needs=[("--outputs", "--rows")],
 )
 @_selection_options
 @command.option(

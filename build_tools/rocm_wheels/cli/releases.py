@@ -65,7 +65,6 @@ Examples:
     "set list",
     help=_HELP,
     apart=[("--open", "--channel"), ("--open", "--passed")],
-    needs=[("--outputs", "--open")],
 )
 @click.argument("store", metavar="STORE")
 @catalogue.CHANNEL.but(help="Only what this channel shows: nightly, prerelease, stable.")

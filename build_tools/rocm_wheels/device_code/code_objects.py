@@ -423,11 +423,6 @@ class LibraryTargets:
     archives: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
 
-    @property
-    def has_code(self) -> bool:
-        """Tell whether it is a library with device code, here or elsewhere."""
-        return bool(self.targets or self.archives)
-
 
 def read_library_targets(path: Path) -> LibraryTargets:
     """Read the tables of one file; DataError when it cannot be read or is damaged.

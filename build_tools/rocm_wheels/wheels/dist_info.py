@@ -396,7 +396,6 @@ class WheelMetadata:
 class WheelFormat:
     """What WHEEL says."""
 
-    wheel_version: str
     generator: str
     pure: bool
     tags: frozenset[Tag]
@@ -476,7 +475,7 @@ def parse_wheel_file(content: bytes, *, name: str) -> WheelFormat:
         raise errors.DataError(f"{name}: a Tag cannot be read: {lines}") from cause
     if not tags:
         raise errors.DataError(f"{name}: no Tag")
-    return WheelFormat(version, ", ".join(get_field_values(fields, "Generator")), pure == "true", tags)
+    return WheelFormat(", ".join(get_field_values(fields, "Generator")), pure == "true", tags)
 
 
 # the folder as a whole

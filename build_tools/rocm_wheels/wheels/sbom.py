@@ -142,21 +142,13 @@ def revise_sbom(
     return _finish_document(document)
 
 
-def list_steps(content: bytes) -> list[str]:
-    """Return what was done to a wheel since it was built, as its document says. DataError as for devices."""
-    return _list_values(content, _STEP)
-
-
 def list_rocm_devices(content: bytes) -> list[str]:
     """Return the targets that the ROCm of a build has device packages for. DataError for another format."""
-    return [target for value in _list_values(content, _DEVICES) for target in value.split()]
-
-
-def _list_values(content: bytes, name: str) -> list[str]:
     try:
         properties = json.loads(content)["metadata"]["component"]["properties"]
-        return [str(entry["value"]) for entry in properties if entry["name"] == name]
-    except (ValueError, KeyError, TypeError, RecursionError) as cause:
+        values = [entry["value"] for entry in properties if entry["name"] == _DEVICES]
+        return [target for value in values for target in value.split()]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
         raise errors.DataError(f"{SBOM_MEMBER} is not as rocm-wheels writes it") from cause
 
 
