@@ -54,9 +54,7 @@ class RepackedBundle:
         return replace(self, chunks=((begin, content[at : at + size]),), spooled=None)
 
 
-def repack_bundles(
-    span: elf.BinarySpan, choose: ChooseEntries, stack: ExitStack, *, jobs: int | None = None
-) -> list[RepackedBundle]:
+def repack_bundles(span: elf.BinarySpan, choose: ChooseEntries, stack: ExitStack) -> list[RepackedBundle]:
     """Return all bundles of a section or file with the entries that ``choose`` returns.
 
     ``choose`` gets the IDs of a bundle's entries; the host's are not asked about, and stay. What is
@@ -68,9 +66,7 @@ def repack_bundles(
         with _BUDGET.hold(place.packed.size if place.packed is not None else 0):
             return _repack_bundle(place, choose, spool)
 
-    repacked = parallel.run_in_parallel(
-        repack, list(bundles.locate_bundles(span)), jobs=jobs or os.cpu_count() or 1
-    )
+    repacked = parallel.run_in_parallel(repack, bundles.locate_bundles(span), jobs=os.cpu_count() or 1)
     content = spool.view()
     return [bundle.take_spooled(content) for bundle in repacked]
 

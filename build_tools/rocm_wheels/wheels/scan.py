@@ -207,14 +207,13 @@ def scan_wheel(
     device_code: bool = True,
     leaks: bool = False,
     symbols: bool = False,
-    sha256: str | None = None,
 ) -> WheelScan:
     """Read a wheel once; ``keep`` are patterns (``*/_rocm_init.py``) of members whose content is wanted.
 
     Without ``device_code`` no library is read: nothing is said of what it needs and holds. With ``leaks``,
     text files and the data of libraries are searched for credentials and builders' paths. With ``symbols``,
-    the dynamic symbols of ELF libraries are read. ``sha256`` of the file is taken at its word where it is
-    given. DataError only when the wheel is not there, is no archive at all, or changes meanwhile.
+    the dynamic symbols of ELF libraries are read. DataError only when the wheel is not there, is no archive
+    at all, or changes meanwhile.
     """
 
     def choose_kind(name: str, head: bytes) -> _Reader | None:
@@ -247,7 +246,7 @@ def scan_wheel(
                 for part, value in vars(content.result).items():
                     if value is not None:
                         parts.setdefault(part, {})[content.name] = value
-        scan = _judge_contents(archive, contents, unread, parts, sha256 or archive.compute_sha256())
+        scan = _judge_contents(archive, contents, unread, parts, archive.compute_sha256())
         archive.require_unchanged()
     return scan
 
