@@ -10,7 +10,8 @@ import hashlib
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -250,13 +251,11 @@ class WheelArchive:
             (i for i, entry in enumerate(self.members) if entry.compressed >= _WORTH_A_THREAD),
             key=lambda i: -self.members[i].compressed,
         )
-        results: dict[int, MemberContent[ResultT]] = {}
+        small = sorted(set(range(len(self.members))) - set(large))
         pool = ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1))
         try:
             running = {i: pool.submit(self._read_member, self.members[i], choose, digest) for i in large}
-            for i, entry in enumerate(self.members):
-                if i not in running:
-                    results[i] = self._read_member(entry, choose, digest)
+            results = {i: self._read_member(self.members[i], choose, digest) for i in small}
             results |= {i: future.result() for i, future in running.items()}
         finally:
             pool.shutdown(cancel_futures=True)
@@ -280,55 +279,51 @@ class WheelArchive:
     ) -> MemberContent[ResultT]:
         if fault := self._broken.get(entry.name):
             return self._make_faulty(entry, fault)
-        store, hasher = None, hashlib.sha256() if digest else None
+        hasher, content = hashlib.sha256() if digest else None, None
         try:
             remaining = read_pieces(self._read_at, entry)
             head = b""
             while len(head) < MEMBER_HEAD_SIZE and (piece := next(remaining, None)) is not None:
                 head += piece
             reader = choose(entry.name, head[:MEMBER_HEAD_SIZE])
+            pieces: Iterable[bytes] = chain([head], remaining)
+            if hasher:
+                pieces = _pass_on(pieces, hasher.update)
             if reader:
-                store = _MemberStore(entry.size)
-            for piece in chain([head], remaining) if reader or hasher else ():
-                if hasher:
-                    hasher.update(piece)
-                if store:
-                    store.add_piece(piece)
+                content = _keep_content(pieces, entry.size)
+            elif hasher:
+                deque(pieces, maxlen=0)
         except ContentError as wrong:
             return self._make_faulty(entry, str(wrong))
-        result = reader(store.get_content()) if reader and store else None
+        result = reader(content) if reader and content is not None else None
         return MemberContent(entry.name, entry.size, result, hasher.digest() if hasher else None)
 
     def _make_faulty(self, entry: zip_format.ZipEntry, fault: str) -> MemberContent[ResultT]:
         return MemberContent(entry.name, entry.size, fault=f"{self.path}: {entry.name}: {fault}")
 
 
-class _MemberStore:
-    """Keeps a member: in memory when it is small, in an unnamed temporary file when not.
+def _pass_on(pieces: Iterable[bytes], update: Callable[[bytes], object]) -> Iterator[bytes]:
+    for piece in pieces:
+        update(piece)
+        yield piece
+
+
+def _keep_content(pieces: Iterable[bytes], size: int) -> memoryview:
+    """Return a member of ``size`` bytes: in memory, or in an unnamed temporary file when it is large.
 
     Memory of some size is mapped: it is given back at once, where what is allocated stays with the process.
     """
-
-    def __init__(self, size: int) -> None:
-        self._bytes: bytearray | mmap.mmap = bytearray()
-        if size <= _IN_MEMORY:
-            self._bytes = mmap.mmap(-1, size) if size >= _WORTH_MAPPING else bytearray(size)
-        self._file = tempfile.TemporaryFile() if size > _IN_MEMORY else None  # noqa: SIM115
-        self._at = 0
-
-    def add_piece(self, piece: bytes) -> None:
-        if self._file:
-            self._file.write(piece)
-        else:
-            self._bytes[self._at : self._at + len(piece)] = piece
-            self._at += len(piece)
-
-    def get_content(self) -> memoryview:
-        if not self._file:
-            return memoryview(self._bytes).toreadonly()
-        with self._file:
-            self._file.flush()
-            return memoryview(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
+    if size > _IN_MEMORY:
+        with tempfile.TemporaryFile() as file:
+            file.writelines(pieces)
+            file.flush()
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    if size < _WORTH_MAPPING:
+        return memoryview(b"".join(pieces))
+    mapped = mmap.mmap(-1, size)
+    for piece in pieces:
+        mapped.write(piece)
+    return memoryview(mapped).toreadonly()
 
 
 def _get_file_state(file: BinaryIO) -> tuple[int, int]:
