@@ -20,7 +20,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from types import TracebackType
 from typing import NamedTuple
 
 from rocm_wheels.core import errors, files, log
@@ -111,34 +110,30 @@ class ArchiveWriter:
     """A file that is written front to back from bytes and from ranges of another file.
 
     Ranges that follow each other there are joined to one copy, and so are bytes to one write.
-    ``position`` is where the next byte goes. A context: at its end nothing is written any more, and what the
-    disk refused names the target.
+    ``position`` is where the next byte goes.
     """
 
-    def __init__(self, source: int, target: int, name: Path) -> None:
+    def __init__(self, source: int, target: int) -> None:
         self.position = 0
         self._copier = RangeCopier(source, target)
         self._target = target
-        self._name = name
         self._begin = self._end = 0
         self._bytes = bytearray()
         self._ahead: Thread | None = None
         self._copied = 0  # bytes of the source that the target already begins with
         self._failure: OSError | None = None
 
-    def __enter__(self) -> ArchiveWriter:
-        """Begin."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End what is still copied ahead."""
-        self._copier.stopped = True
-        self._join_copy_ahead()
-        with errors.name_failed_file(self._name):
-            if isinstance(error, OSError):
-                raise error
+    @classmethod
+    @contextmanager
+    def open(cls, source: int, target: int, name: Path) -> Iterator[ArchiveWriter]:
+        """Give a writer; at the end nothing is written any more. What the disk refuses has the ``name``."""
+        sink = cls(source, target)
+        try:
+            with errors.name_failed_file(name):
+                yield sink
+        finally:
+            sink._copier.stopped = True
+            sink._join_copy_ahead()
 
     def copy_ahead(self, end: int) -> None:
         """Copy the source up to ``end`` meanwhile: the file will most likely begin with that."""
@@ -302,7 +297,7 @@ def begin_rewrite(
         target = folder / get_edited_name(archive.path.name, edit)
         with (
             files.open_hidden_file(target) as hidden,
-            ArchiveWriter(archive.descriptor, hidden.descriptor, target) as sink,
+            ArchiveWriter.open(archive.descriptor, hidden.descriptor, target) as sink,
         ):
             sink.copy_ahead(_find_unchanged_end(archive, edit))
             yield BegunRewrite(archive, hidden, sink, folder)
@@ -333,7 +328,7 @@ def stage_new_wheel(
     for name, content in [*sorted(texts.items()), (record, listing)]:
         members.append(NewMember(*zip_format.make_zip_entry(name, content, date=date, time=time)))
     with files.open_hidden_file(target) as hidden:
-        with ArchiveWriter(hidden.descriptor, hidden.descriptor, target) as sink:
+        with ArchiveWriter.open(hidden.descriptor, hidden.descriptor, target) as sink:
             write_archive(sink, members)
         yield PendingWheel(target, hidden, origins, step)
 

@@ -73,7 +73,7 @@ def write_wheel(plan: WheelPlan, folder: Path, *, epoch: int = DEFAULT_EPOCH) ->
     members = {**dict(sorted(plan.files.items())), **_format_metadata(plan)}
     try:
         with files.open_hidden_file(target) as hidden:
-            with rewrite.ArchiveWriter(hidden.descriptor, hidden.descriptor, target) as sink:
+            with rewrite.ArchiveWriter.open(hidden.descriptor, hidden.descriptor, target) as sink:
                 rewrite.write_archive(sink, _pack_members(plan, members, epoch))
             hidden.commit(replace=False)
     except OSError as cause:
