@@ -159,7 +159,7 @@ def _is_name(program: click.Command | None, words: Sequence[str]) -> bool:
     for word in words:
         if not isinstance(program, click.Group):
             return False
-        aliases = program.list_aliases() if isinstance(program, Group) else {}
+        aliases = program.aliases if isinstance(program, Group) else {}
         program = None if word in aliases else program.get_command(click.Context(program), word)
     return program is not None and not program.hidden
 
@@ -225,7 +225,7 @@ def _take_all(command: click.Command, ctx: click.Context) -> None:
 
 def _refuse_older_names(command: click.Command, ctx: click.Context) -> None:
     parent = ctx.parent.command if ctx.parent else None
-    if command.hidden or (isinstance(parent, Group) and str(ctx.info_name) in parent.list_aliases()):
+    if command.hidden or (isinstance(parent, Group) and str(ctx.info_name) in parent.aliases):
         ctx.fail(f"{ctx.info_name} is an older name")
     for param in command.get_params(ctx):
         hidden = isinstance(param, click.Option) and param.hidden

@@ -392,7 +392,7 @@ class Group(Command, click.Group):
         super().__init__(*args, **kwargs)
         self._lazy = dict(lazy or {})
         self._sections = sections
-        self._aliases = dict(aliases or {})
+        self.aliases = dict(aliases or {})
         self._default = default
         self._default_when_bare = default_when_bare
 
@@ -400,14 +400,10 @@ class Group(Command, click.Group):
         """Return the names, in the order of the work."""
         return [*self._lazy, *self.commands]
 
-    def list_aliases(self) -> dict[str, str]:
-        """Return the other names with the words that they stand for."""
-        return dict(self._aliases)
-
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return a command, or ``None`` when there is none of that name."""
-        if cmd_name in self._aliases:
-            words, _ = split_alias(self._aliases[cmd_name])
+        if cmd_name in self.aliases:
+            words, _ = split_alias(self.aliases[cmd_name])
             if ":" in words[0]:
                 return _load_command(words[0])
             command: click.Command | None = self
@@ -418,28 +414,20 @@ class Group(Command, click.Group):
             return self.commands.get(cmd_name)
         return _load_command(self._lazy[cmd_name][0])
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands, under their headings where there are some, without importing them."""
-        self.write_commands(ctx, formatter, self._sections or {"Commands": self.list_commands(ctx)})
-
     def write_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter, sections: Mapping[str, Iterable[str]]
     ) -> None:
-        """Write names of commands, each with its line, under headings."""
-        width = max(map(len, self.list_commands(ctx)), default=0)
+        """Write names of commands, each with its line, under headings; none is imported for that."""
+        about = {name: known.get_short_help_str(120) for name, known in self.commands.items()}
+        about |= {name: line for name, (_, line) in self._lazy.items()}
+        width = max(map(len, about), default=0)
         for heading, names in sections.items():
             with formatter.section(heading):
-                rows = [(name.ljust(width), self._describe_command(name)) for name in names]
-                formatter.write_dl(rows)
-
-    def _describe_command(self, name: str) -> str:
-        if name in self._lazy:
-            return self._lazy[name][1]
-        return self.commands[name].get_short_help_str(120)
+                formatter.write_dl([(name.ljust(width), about[name]) for name in names])
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands, then the options."""
-        self.format_commands(ctx, formatter)
+        self.write_commands(ctx, formatter, self._sections or {"Commands": self.list_commands(ctx)})
         Command.format_options(self, ctx, formatter)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -454,7 +442,7 @@ class Group(Command, click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; a name that is nearly one is named in the error."""
-        names = [*self.list_commands(ctx), *self._aliases]
+        names = [*self.list_commands(ctx), *self.aliases]
         if args and args[0] not in names and not args[0].startswith("-"):
             import difflib
 
@@ -462,7 +450,7 @@ class Group(Command, click.Group):
             hint = f" Did you mean '{near[0]}'?" if near else ""
             ctx.fail(f"No such command '{args[0]}'.{hint}")
         name, command, rest = super().resolve_command(ctx, args)
-        _, flags = split_alias(self._aliases.get(args[0], ""))
+        _, flags = split_alias(self.aliases.get(args[0], ""))
         return name, command, [*(flag for flag in flags if flag not in rest), *rest]
 
 

@@ -202,7 +202,7 @@ def _check_top_level(config: ConfigFile) -> None:
     _check_settings(config)
     for key, value in config.table.items():
         if isinstance(value, dict) and key not in commands:
-            new, _ = split_alias(main.cli.list_aliases().get(key, ""))
+            new, _ = split_alias(main.cli.aliases.get(key, ""))
             hint = f"; it is [{'.'.join(new)}]" if new else tables.suggest_name(key, commands)
             raise errors.DataError(f"{config.locate(key)}: there is no command {key}{hint}")
         if not isinstance(value, dict) and key not in shared:
