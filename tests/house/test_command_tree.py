@@ -158,7 +158,7 @@ def test_option_has_help(words: str) -> None:
 HOMONYMS = {
     *("--exclude", "--explain", "--format", "--from"),
     *("--label", "--platform"),
-    *("--print", "--version"),
+    "--print",
 }
 
 
