@@ -405,7 +405,7 @@ def test_without_the_key_what_is_signed_stays_as_it_is(shop: Shop) -> None:
     assert store.folder is not None
     Signing(None, channel="stable").promoter(store).promote(shop.sets.documents[0], lambda: PASSED)
     before = {path: path.read_bytes() for path in store.folder.rglob("*") if path.is_file()}
-    for words in ([], ["--channel", "nightly"], ["--public-url", "https://wheels.example.org/"]):
+    for words in ([], ["--public-url", "https://wheels.example.org/"]):
         told = call("set", "refresh", store.folder, *words, code=2).err
         assert f"nightly of {FAMILY} is signed\ntip: name the key with --sign-with KEY" in told
     after = {path: path.read_bytes() for path in store.folder.rglob("*") if path.is_file()}

@@ -29,7 +29,7 @@ _EVERY_CHECK = "all"
 _REPORT_SUFFIXES = (".html", ".sarif", ".xml")
 
 
-@command.command("audit")
+@command.command("audit", needs=[("--plan", "--set")])
 @click.argument("wheels", nargs=-1, type=RegularFile(), metavar="[WHEEL...]")
 @catalogue.SET.but(
     name="place",
@@ -139,8 +139,6 @@ def audit_command(
             raise errors.UsageError(f"--report {path}: no form of a report is called so", tip=tip)
         if path.suffix == ".html":
             installation.require_extras("a page", "build")
-    if place is None and options["plan"] is not None:
-        raise errors.UsageError("--plan is about a set", tip="name it: --set DIR")
     begun = evidence.describe_origin("audit")
     audit = audit_wheels(_read_request(wheels, place, options))
     for path in reports:

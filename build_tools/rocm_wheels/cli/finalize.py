@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli import boundary, catalogue, options, output
+from rocm_wheels.cli import catalogue, evidence, options, output
 from rocm_wheels.cli.command import command, option
-from rocm_wheels.core import errors, files, shell
+from rocm_wheels.core import errors, files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from rocm_wheels.release import wheel_set
     from rocm_wheels.stores.store import Store
@@ -72,12 +72,10 @@ def finalize_command(  # noqa: PLR0917 - click passes them by name
     with ExitStack() as stack:
         document, texts = None, dict[Path, str]()
         if store and set_id:
-            from rocm_wheels.release import wheel_set
+            from rocm_wheels.release import next_step, wheel_set
             from rocm_wheels.sources.lock import format_lock
-            from rocm_wheels.stores.store import open_existing_store
 
-            opened = open_existing_store(store, boundary.read_environment())
-            document = wheel_set.find_set(opened, set_id)
+            opened, document = evidence.open_set(store, set_id)
             for entry in document.locks:
                 prefix = f"{entry.digest[:12]}." if len(document.locks) > 1 else ""
                 lock = wheel_set.read_set_lock(opened, document, entry)
@@ -98,7 +96,10 @@ def finalize_command(  # noqa: PLR0917 - click passes them by name
         lines += [f"  {name}" for name in wheel.members]
     stage_command = None
     if store and document and not dry_run:
-        stage_command = _describe_stage(store, document, list(texts), output_dir)
+        words = [word for path in texts for word in ("--lock", str(path))]
+        words += ["--family", document.family, "--layout", document.layout]
+        line = next_step.CommandWords(store).format_line("set stage", "", *words)
+        stage_command = f"{line} {shlex.quote(str(output_dir))}/*.whl"
         lines.append(f"stage them: {stage_command}")
     if dry_run:
         lines.append("dry run: nothing was written")
@@ -141,16 +142,3 @@ def _open_wheels(store: Store, document: wheel_set.SetDocument) -> Iterator[tupl
                 statement.write_statement(root / path, origin.statement, origin.signature)
             wheels.append(root / path)
         yield tuple(wheels)
-
-
-def _describe_stage(store: str, document: wheel_set.SetDocument, locks: Sequence[Path], folder: Path) -> str:
-    """Return the command that makes a set of the new wheels."""
-    words = [
-        "rocm-wheels",
-        "set",
-        "stage",
-        store,
-        *(word for path in locks for word in ("--lock", str(path))),
-    ]
-    words += ["--family", document.family, "--layout", document.layout]
-    return f"{shell.format_command(words)} {shlex.quote(str(folder))}/*.whl"

@@ -60,8 +60,6 @@ class ReleaseRun:
             memory = None if self.dry_run else options.open_memory(env)
             signer = signing.ReleaseSigner(self.sign_with, env, now, trusted, rules.signed_for, anew, memory)
             _ = signer.trusted  # says what is wrong with the key
-        elif anew:
-            raise errors.UsageError("--sign-anew signs, and no key is given", tip="name it: --sign-with KEY")
         return refresh.Refresher(self.store, rules, evidence.name_user_and_host(), now, env, signer)
 
     def format_line(self, action: str, *words: str) -> str:
@@ -317,7 +315,7 @@ def _describe_newest(done: ChannelChange) -> str:
 # ---- refresh
 
 
-@command.command("set refresh")
+@command.command("set refresh", needs=[("--sign-anew", "--sign-with")])
 @click.argument("store", metavar="STORE")
 @catalogue.PUBLIC_URL.but(
     help="Where people see STORE, for support.json. What serves a bucket must give index.html for URLs "
