@@ -272,5 +272,5 @@ def write_junit_file(path: Path, reports: Sequence[CheckReport], *, when: str, h
             reason = skipped.get(check.name, "\n".join(reasons))
             tag: junit.JunitTag = "skipped" if check.name in skipped else "failure" if errors else ""
             cases.append(junit.JunitCase("audit", f"{check.id} {check.name}", 0.0, tag, "AuditError", reason))
-        suites.append(junit.JunitSuite(report.title, tuple(cases)))
+        suites.append((report.title, cases))
     junit.write_junit_file(path, suites, when=when, host=host)

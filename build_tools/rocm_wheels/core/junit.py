@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -36,21 +36,16 @@ class JunitCase:
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class JunitSuite:
-    """Tests that are shown together."""
-
-    name: str
-    cases: tuple[JunitCase, ...]
-
-
-def write_junit_file(path: Path, suites: Sequence[JunitSuite], *, when: str, host: str) -> None:
-    """Write suites that ran on a host, whole or not at all. ``when`` is in ISO 8601."""
-    root = ET.Element("testsuites", _count_cases([case for suite in suites for case in suite.cases]))
-    for suite in suites:
-        heading = {"name": suite.name, "timestamp": when, "hostname": host, **_count_cases(suite.cases)}
+def write_junit_file(
+    path: Path, suites: Iterable[tuple[str, Sequence[JunitCase]]], *, when: str, host: str
+) -> None:
+    """Write suites, by name, that ran on a host, whole or not at all. ``when`` is in ISO 8601."""
+    listed = list(suites)
+    root = ET.Element("testsuites", _count_cases([case for _, cases in listed for case in cases]))
+    for name, cases in listed:
+        heading = {"name": name, "timestamp": when, "hostname": host, **_count_cases(cases)}
         suite_element = ET.SubElement(root, "testsuite", heading)
-        for case in suite.cases:
+        for case in cases:
             attributes = {"classname": case.classname, "name": case.name, "time": f"{case.seconds:.3f}"}
             case_element = ET.SubElement(suite_element, "testcase", attributes)
             if case.tag:

@@ -98,8 +98,7 @@ def write_junit(path: Path, results: Results) -> None:
             reason=f"known: {test.known}\n{test.detail}" if test.known else reason,
         )
         suites[" ".join(filter(None, [title, results.gfx, file.removesuffix(".py")]))].append(case)
-    junit_suites = [junit.JunitSuite(name, tuple(cases)) for name, cases in suites.items()]
-    junit.write_junit_file(path, junit_suites, when=results.when.isoformat(), host=results.host)
+    junit.write_junit_file(path, suites.items(), when=results.when.isoformat(), host=results.host)
 
 
 def group_failures(tests: Iterable[TestResult]) -> list[tuple[TestResult, int]]:
