@@ -40,20 +40,17 @@ class RetryPolicy:
     longest_wait: float = 60.0
     jitter: float = 0.5
 
-    def compute_wait(
-        self, failures: int, retry_after: float = 0, *, chance: Callable[[], float] | None = None
-    ) -> float:
+    def compute_wait(self, failures: int, retry_after: float = 0) -> float:
         """Return the seconds to wait after so many failures (1 or more) in a row.
 
-        What a server asks for (``retry_after``) is waited for, up to ``longest_wait``. ``chance`` returns a
-        number from 0 to 1.
+        What a server asks for (``retry_after``) is waited for, up to ``longest_wait``.
         """
-        from random import random
+        import random
 
         if retry_after:
             return min(retry_after, self.longest_wait)
         whole = min(self.first_wait * self.growth ** (failures - 1), self.longest_wait)
-        return whole * (1 - self.jitter * (chance or random)())
+        return whole * (1 - self.jitter * random.random())
 
 
 def run_with_retries(
