@@ -435,19 +435,16 @@ def lock_folder(
     """
     folder.mkdir(parents=True, exist_ok=True)
     owner, lock = folder / ".owner", folder / ".lock"
-    release = _acquire_lock(lock, 0)
-    if release is None:
+    if (release := _take_lock(lock)) is None:
         holder = ""
         with contextlib.suppress(OSError):
             holder = owner.read_text(encoding="utf-8").strip()
-        if _is_ended(holder):  # a program that it has just started may still have the file open
-            release = _acquire_lock(lock, _ENDED_HOLDER_PATIENCE)
-    if release is None:
         message = f"{folder} is in use by {holder or 'another run'}"
-        if patience:
+        if _is_ended(holder):  # a program that it has just started may still have the file open
+            patience = max(patience, _ENDED_HOLDER_PATIENCE)
+        elif patience:
             log.log_note(f"{message}; waiting")
-            release = _acquire_lock(lock, patience)
-        if release is None:
+        if (release := _acquire_lock(lock, patience)) is None:
             raise error(message, tip=tip)
     try:
         if leftovers := process.end_leftover_groups(folder / GROUPS_FILE):
