@@ -30,6 +30,7 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
 _LINK = re.compile(r"""<a\s[^>]*?href\s*=\s*(["'])(?P<target>.*?)\1""", re.IGNORECASE | re.DOTALL)
 _QUOTED_NAME = re.compile(r'"name"\s*:\s*"([^"/\\]+)"')
 _MISSING = (403, 404)  # a bucket that may not be listed answers 403 for what it has not
+_SIGNED_URL_SECONDS = 12 * 3600  # a download of many files; temporary credentials may end it earlier
 _RETRY_TIP = "run the same command again; what is finished is kept"
 
 FileSizes = Mapping[str, "int | None"]
@@ -96,15 +97,25 @@ def _list_bucket(location: str, env: Mapping[str, str]) -> ArtifactSource:
     bucket, prefix = store.split_bucket_url(location)
     if bucket.startswith("therock-") and not (env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION")):
         env = {**env, "AWS_REGION": libraries.load_artifact_table().region}
-    folder = s3.BucketFolder(bucket, prefix, env)
+    client = s3.S3Client(env, needs_credentials=False)
+    start = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+    url = f"s3://{bucket}/{start}".rstrip("/")
     try:
-        sizes = folder.list_sizes()
+        items = list(client.list_items(bucket, start, Delimiter="/"))
     except errors.ReleaseError as cause:
         raise errors.SdkError(
-            f"{folder.url} cannot be listed",
+            f"{url} cannot be listed",
             tip="without credentials (AWS_…) it is asked as everybody may; --source takes pages, too",
         ) from cause
-    return ArtifactSource("bucket", folder.url, sizes, folder.download_url)
+    sizes = {item["Key"].removeprefix(start): item["Size"] for item in items if "Key" in item}
+    sizes.pop("", None)  # as consoles make folders
+
+    def sign_url(name: str) -> str:
+        """Return a URL that can be read without credentials, for half a day."""
+        request = {"ClientMethod": "get_object", "Params": {"Bucket": bucket, "Key": start + name}}
+        return str(client.call("generate_presigned_url", **request, ExpiresIn=_SIGNED_URL_SECONDS))
+
+    return ArtifactSource("bucket", url, sizes, sign_url)
 
 
 def _list_page(url: str) -> ArtifactSource:

@@ -60,7 +60,6 @@ _SETTINGS_TIP = (
     "correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, AWS_ENDPOINT_URL, or what is in ~/.aws"
 )
 _SERVER_URL = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?(/.*)?")
-_SIGNED_URL_SECONDS = 12 * 3600  # a download of many files; temporary credentials may end it earlier
 PART_SIZE = 16 << 20  # bytes; S3 takes 10,000 parts
 _PART_JOBS = 4
 _CONTENT_TYPES = {
@@ -444,26 +443,3 @@ class S3Store:
             return retry.run_with_retries(attempt, policy=self._client.policy)
         except retry.TransientError as failure:
             raise errors.ReleaseError(f"cannot write {self.url}/{path}", tip=store.RUN_AGAIN_TIP) from failure
-
-
-class BucketFolder:
-    """The files that lie directly in a folder of a bucket; credentials are used where there are any."""
-
-    def __init__(self, bucket: str, prefix: str, env: Mapping[str, str]) -> None:
-        self._bucket = bucket
-        self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
-        self._client = S3Client(env, needs_credentials=False)
-        self.url = f"s3://{bucket}/{self._prefix}".rstrip("/")
-
-    def list_sizes(self) -> dict[str, int]:
-        """Return name → bytes of the files in the folder, not those in folders of it."""
-        items = self._client.list_items(self._bucket, self._prefix, Delimiter="/")
-        sizes = {item["Key"].removeprefix(self._prefix): item["Size"] for item in items if "Key" in item}
-        sizes.pop("", None)  # as consoles make folders
-        return sizes
-
-    def download_url(self, name: str) -> str:
-        """Return a URL of a file in the folder that can be read without credentials, for half a day."""
-        key = {"Bucket": self._bucket, "Key": self._prefix + name}
-        request = {"ClientMethod": "get_object", "Params": key, "ExpiresIn": _SIGNED_URL_SECONDS}
-        return str(self._client.call("generate_presigned_url", **request))
