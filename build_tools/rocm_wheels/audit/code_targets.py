@@ -115,9 +115,7 @@ def check_feature_mixtures(wheel: AuditedWheel) -> Findings:
     for (processor, feature), members in sorted(stating.items()):
         on, off = members.get(frozenset("+")), members.get(frozenset("-"))
         if on and off:
-            message = f"{on} is for {processor}:{feature}+ alone and {off} for {feature}- alone"
-            tip = "no setting of the GPU runs both: build all libraries for the same targets"
-            yield error(message, on, tip)
+            yield error(f"{on} is for {processor}:{feature}+ alone and {off} for {feature}- alone", on)
 
 
 def _collect_signs(objects: Iterable[code_objects.CodeObject]) -> dict[tuple[str, str], frozenset[str]]:

@@ -6,6 +6,7 @@ import fnmatch
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from rocm_wheels.audit.audited_wheel import AuditedWheel, is_same_name
 from rocm_wheels.audit.definition import Findings, Skip, check, error, warning
@@ -196,7 +197,7 @@ def check_metadata_text(wheel: AuditedWheel) -> Findings:
     """What METADATA's folder says can be read, and is about this wheel.
 
     Why: Control characters hide text, or command a terminal; the rest is read in different ways.
-    Fix: Build the wheel again: no back end writes this.
+    Fix: Build the wheel again: no back end writes this. `rocm-wheels wheel stamp` writes variant.json.
 
     METADATA and entry points are plain text; variant.json is of the variant that the file name has, and of
     targets and a ROCm that the wheel is for; our bill of materials is of this project and version.
@@ -208,19 +209,20 @@ def check_metadata_text(wheel: AuditedWheel) -> Findings:
     if where not in unreadable:
         yield from _judge_variant(wheel, where)
     if bill in wheel.scan.texts and bill not in unreadable and wheel.scan.metadata is not None:
-        component = (json.loads(wheel.scan.texts[bill]).get("metadata") or {}).get("component") or {}
-        stated, metadata = f"{component.get('name')} {component.get('version')}", wheel.scan.metadata
-        if stated != f"{metadata.name} {metadata.version}":
-            yield error(f"is the bill of materials of {stated}", bill, "`rocm-wheels wheel retag` revises it")
+        stated: Any = json.loads(wheel.scan.texts[bill])
+        for key in ("metadata", "component"):
+            stated = stated.get(key) if isinstance(stated, dict) else None
+        project, version = wheel.scan.metadata.name, str(wheel.scan.metadata.version)
+        if not isinstance(stated, dict) or [stated.get("name"), stated.get("version")] != [project, version]:
+            yield error(f"is not the bill of materials of {project} {version}", bill)
 
 
 def _judge_variant(wheel: AuditedWheel, where: str) -> Findings:
     content = wheel.scan.texts.get(where)
     label = wheel.scan.name.label if wheel.scan.name is not None else None
-    tip = "`rocm-wheels wheel stamp` writes it"
     if content is None:
         if label is not None:
-            yield error(f"is missing, and the file name has the label {label}", where, tip)
+            yield error(f"is missing, and the file name has the label {label}", where)
         return
     try:
         if wheel.expected.strict and label is not None:
@@ -228,14 +230,14 @@ def _judge_variant(wheel: AuditedWheel, where: str) -> Findings:
         else:
             variants = document.read_any_format(content, name=where)
     except DataError as fault:
-        yield error(f"does not describe this wheel: {str(fault).removeprefix(f'{where}: ')}", where, tip)
+        yield error(f"does not describe this wheel: {str(fault).removeprefix(f'{where}: ')}", where)
         return
     if label is not None and tuple(variants.variants) != (label,):
         # what was written before today's form states its variant in other ways, and is read
         is_old = any(note.startswith("$schema") for note in variants.notes)
         stated = ", ".join(sorted(variants.variants)) or "none"
         message = f"describes {stated}, and the file name has the label {label}"
-        yield (warning if is_old else error)(message, where, tip)
+        yield (warning if is_old else error)(message, where)
         return
     values = [value for each in variants.variants.values() for value in document.list_values(each)]
     stated_of = {(namespace, feature): set(words) for namespace, feature, words in values}
@@ -243,11 +245,11 @@ def _judge_variant(wheel: AuditedWheel, where: str) -> Findings:
     covered.update(held.replace("-", "_") for held in wheel.targets)
     is_known = wheel.targets and (wheel.parts or not wheel.moved_code)
     if is_known and (empty := sorted(stated_of.get(("amd", "gfx_arch"), set()) - covered)):
-        yield error(f"is for {' '.join(empty)}, which the wheel has no code for", where, tip)
+        yield error(f"is for {' '.join(empty)}, which the wheel has no code for", where)
     rocms = stated_of.get(("rocm", "version"), set())
     for pin in filter(None, map(get_exact_version, list_rocm_requirements(wheel))):
         if rocms and not any(f"{pin}.".startswith(f"{rocm}.") for rocm in rocms):
-            yield error(f"is for ROCm {' '.join(sorted(rocms))}, and METADATA requires {pin}", where, tip)
+            yield error(f"is for ROCm {' '.join(sorted(rocms))}, and METADATA requires {pin}", where)
 
 
 def _list_hazards(wheel: AuditedWheel, kind: HazardKind) -> Findings:

@@ -232,7 +232,7 @@ def check_pins(wheel: AuditedWheel) -> Findings:
     """What was built with it is required at that version.
 
     Why: Beside another torch or triton it may not even be imported.
-    Fix: Pin the version that it was built against.
+    Fix: Pin the version that it was built against, and take upstream's own pin out.
 
     A project that the recipe pins, and the wheel takes in other versions too, is a warning.
     """
@@ -248,8 +248,7 @@ def check_pins(wheel: AuditedWheel) -> Findings:
         is_stated = any(is_same_name(pin.name, name) for pin in stated)
         if not is_stated and not any(map(get_exact_version, requirements)):
             message = f"{name} is not required in one exact version{_describe_instead(requirements)}"
-            tip = f"it was built against one {name}: beside another one it may not even be imported"
-            yield warning(message, wheel.metadata_member, tip)
+            yield warning(message, wheel.metadata_member)
 
 
 def _check_pin(wheel: AuditedWheel, pin: Requirement) -> Iterator[Finding]:
@@ -264,8 +263,7 @@ def _check_pin(wheel: AuditedWheel, pin: Requirement) -> Iterator[Finding]:
         return
     for requirement in requirements:
         if not requirement.specifier.contains(version, prereleases=True):
-            tip = "upstream's own pin must be taken out when ours is added"
-            yield error(f"requires {pin} and {requirement}: nothing can satisfy both", where, tip)
+            yield error(f"requires {pin} and {requirement}: nothing can satisfy both", where)
 
 
 def list_requirements(wheel: AuditedWheel) -> list[Requirement]:

@@ -200,9 +200,8 @@ def _judge_needs(
             strays.append(library)
             continue
         message = f"{library} is neither in the wheel, in what it requires, nor on every system of its tag"
-        tip = "require the package that has it, or `rocm-wheels wheel repair --library-dir` takes it in"
         finding = error if wheel.has_recipe or is_loaded else warning
-        yield finding(f"{message}; needed by {join_names(members)}", members[0], tip)
+        yield finding(f"{message}; needed by {join_names(members)}", members[0])
     for names, message in (
         (strays, "needs libraries that nothing it requires is known to have"),
         (provided, "needs libraries of packages that it requires"),

@@ -79,26 +79,25 @@ class CodeRow:
 
 def list_device_code(reports: Iterable[AuditReport]) -> list[CodeRow]:
     """Return which libraries have code for which targets; those of several Pythons are one."""
-    members: dict[tuple[str, str], list[set[str]]] = {}
+    by_project: dict[str, dict[str, list[set[str]]]] = {}
     for report in reports:
-        project = str(canonicalize_name(report.wheel.name.partition("-")[0]))
-        in_wheel: dict[tuple[str, str], set[str]] = {}
+        in_wheel: dict[str, set[str]] = {}
         for member, targets in report.libraries.items():
             library = _PYTHON_SUFFIX.sub(".cpython-*-", member)
             if _KERNEL_FILE.search(member):
                 library = f"{posixpath.dirname(member)}/*{posixpath.splitext(member)[1]}"
-            in_wheel.setdefault((project, library), set()).update(list_base_targets(targets))
-        for key, held in in_wheel.items():
-            members.setdefault(key, []).append(held)
+            in_wheel.setdefault(library, set()).update(list_base_targets(targets))
+        of_project = by_project.setdefault(canonicalize_name(report.wheel.name.partition("-")[0]), {})
+        for library, held in in_wheel.items():
+            of_project.setdefault(library, []).append(held)
     rows: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
-    for distribution in sorted({project for project, _ in members}):
+    for project, libraries in sorted(by_project.items()):
         states = {}
-        for (owner, library), groups in members.items():
-            if owner == distribution:
-                common, every = set.intersection(*groups), set().union(*groups)
-                states[library] = sort_targets(common), sort_targets(every - common)
+        for library, groups in libraries.items():
+            common, every = set.intersection(*groups), set().union(*groups)
+            states[library] = sort_targets(common), sort_targets(every - common)
         for name, state in group_libraries(states):
-            rows.setdefault(state, []).append(f"{name} ({distribution})")
+            rows.setdefault(state, []).append(f"{name} ({project})")
     return [CodeRow(tuple(libraries), *state) for state, libraries in rows.items()]
 
 

@@ -21,7 +21,6 @@ from rocm_wheels.models.libraries import is_rocm_library
 _INIT_CALL = "initialize_process"
 _RUNTIME = "amdhip64"
 _FAT_TIP = "`rocm-wheels wheel fat` makes such a wheel from a thin one"
-_WRITE_TIP = "write the module again: the build makes it right before the front end runs"
 
 
 @check("RW015 rocm-build (error)", needs_recipe=True)
@@ -92,7 +91,7 @@ def check_rocm_init(wheel: AuditedWheel) -> Findings:
     """The module that starts ROCm asks for the SDK's version.
 
     Why: torch loads the libraries of another ROCm, or finds none.
-    Fix: The build writes the module before the front end runs: it must reach the wheel unchanged.
+    Fix: Write the module again: the build makes it right before the front end runs.
     """
     member = wheel.rocm_init
     if member is None or (not wheel.has_recipe and not _is_started(wheel, member)):
@@ -104,7 +103,7 @@ def check_rocm_init(wheel: AuditedWheel) -> Findings:
     try:
         tree = _parse_module(wheel, member)
     except DataError as fault:
-        yield error(str(fault), member, _WRITE_TIP)
+        yield error(str(fault), member)
         return
     stated, call = _read_constants(tree), _find_init_call(tree)
     if not wheel.has_recipe:  # anybody may start ROCm in another way
@@ -115,12 +114,12 @@ def check_rocm_init(wheel: AuditedWheel) -> Findings:
         yield from _judge_carried_init(wheel, member, tree, stated)
     elif wheel.installed_rocm:  # it says which libraries of it are loaded, and of which ROCm
         if not isinstance(stated.get("LIBRARIES"), Mapping) or not stated["LIBRARIES"]:
-            yield error("does not say which libraries it loads (LIBRARIES)", member, _WRITE_TIP)
+            yield error("does not say which libraries it loads (LIBRARIES)", member)
         if stated.get("ROCM_VERSION") != wheel.installed_rocm:
             message = f"is for ROCm {stated.get('ROCM_VERSION')}, but was built on {wheel.installed_rocm}"
-            yield error(message, member, _WRITE_TIP)
+            yield error(message, member)
     elif call is None:
-        yield error(f"`initialize()` does not call `{_INIT_CALL}`", member, _WRITE_TIP)
+        yield error(f"`initialize()` does not call `{_INIT_CALL}`", member)
         return
     else:
         yield from _judge_init_call(wheel, member, call, stated)
@@ -190,16 +189,16 @@ def _judge_init_call(
     version, rocm = arguments.get("check_version"), _find_built_rocm(wheel)
     if not isinstance(version, str) or not version:
         if wheel.has_recipe:
-            yield error(f"`{_INIT_CALL}` is called without a `check_version`", member, _WRITE_TIP)
+            yield error(f"`{_INIT_CALL}` is called without a `check_version`", member)
     elif rocm and not is_same_version(rocm, version):
         reason = "METADATA requires" if wheel.expected.rocm_version is None else "but was built with"
-        yield error(f"checks for ROCm {version}, {reason} {rocm}", member, _WRITE_TIP)
+        yield error(f"checks for ROCm {version}, {reason} {rocm}", member)
     preloads = arguments.get("preload_shortnames")
     is_list = isinstance(preloads, Sequence) and not isinstance(preloads, str)
     if wheel.has_recipe and not (is_list and preloads):
-        yield error(f"`{_INIT_CALL}` is called without libraries to preload", member, _WRITE_TIP)
+        yield error(f"`{_INIT_CALL}` is called without libraries to preload", member)
     elif is_list and _RUNTIME not in preloads:  # type: ignore[operator] # is_list
-        yield error(f"does not preload {_RUNTIME}, without which torch cannot work", member, _WRITE_TIP)
+        yield error(f"does not preload {_RUNTIME}, without which torch cannot work", member)
 
 
 def _parse_module(wheel: AuditedWheel, member: str) -> ast.Module:
@@ -251,7 +250,7 @@ def check_carried_rocm(wheel: AuditedWheel) -> Findings:
     """Of a wheel that carries its ROCm: what it is linked to is inside.
 
     Why: Loading it fails on machines without a ROCm of their own, for which such wheels are made.
-    Fix: `rocm-wheels wheel fat` takes in all that it needs.
+    Fix: `rocm-wheels wheel fat` makes such a wheel from a thin one, with all that it needs.
     """
     if wheel.rocm_folder is None:
         raise Skip("carries no ROCm of its own")
@@ -259,5 +258,4 @@ def check_carried_rocm(wheel: AuditedWheel) -> Findings:
     for member, binary in sorted(wheel.scan.binaries.items()):
         missing = [name for name in binary.loader.needed if is_rocm_library(name) and name not in inside]
         if missing:
-            message = f"is linked to {', '.join(missing)}, which the wheel does not carry"
-            yield error(message, member, _FAT_TIP)
+            yield error(f"is linked to {', '.join(missing)}, which the wheel does not carry", member)

@@ -288,7 +288,7 @@ def check_set_plan(subject: AuditedSet) -> Findings:
         environment = systems.get(platform)
         if environment and not set_environments.find_candidates(subject, project, environment):
             message = f"there is no {project} for {platform}, and {target} was planned"
-            yield error(message, tip="add ROCm's package for that GPU")
+            yield error(message)
 
 
 def _judge_cell(subject: AuditedSet, cell: PlannedWheel) -> Findings:

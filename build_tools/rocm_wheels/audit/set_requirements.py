@@ -127,7 +127,7 @@ def check_set_devices(subject: AuditedSet) -> Findings:
     """Of split wheels: each extra leads to a device wheel, and each device wheel has an extra.
 
     Why: Installers find nothing to install for that GPU, or nobody ever gets the device wheel.
-    Fix: Publish host and device wheels of one split, all together.
+    Fix: Publish host and device wheels of one split, all together; or split the host wheel again.
     """
     hosts = {
         project: match["host"]
@@ -147,8 +147,7 @@ def check_set_devices(subject: AuditedSet) -> Findings:
         led_to.update(wheel.scan.path.name for wheel in wheels if item.wheel is not wheel)
         if not wheels:
             message = f"requires {item.requirement.name}, which the set has not for {item.environment}"
-            tip = "add the device wheel: it comes out of the same split"
-            yield error(f"{item.way} {message}", item.file_name, tip)
+            yield error(f"{item.way} {message}", item.file_name)
     # an extra for all GPUs leads to each of them, and is no way to the code of one
     alone = {next(iter(projects)) for projects in ways.values() if len(projects) == 1}
     alone.update(project for (_, extra), projects in ways.items() if not extra for project in projects)
@@ -158,14 +157,11 @@ def check_set_devices(subject: AuditedSet) -> Findings:
             name = wheel.scan.path.name
             same = [other.tags for other in names if other.version == wheel.name.version]
             if same and wheel.name.tags not in same:
-                message = f"has other tags than every wheel of {host} of its version"
-                yield error(message, name, "take host and device wheels from one split")
+                yield error(f"has other tags than every wheel of {host} of its version", name)
             elif name not in led_to:
-                message = f"no wheel of {host} in the set has an extra that leads to it"
-                yield error(message, name, "add its host wheel of the same version, or split that again")
+                yield error(f"no wheel of {host} in the set has an extra that leads to it", name)
             elif project not in alone:
-                message = f"no extra of {host} leads to it alone, only with the code of other GPUs"
-                yield error(message, name, "split the host wheel again: METADATA has an extra each")
+                yield error(f"no extra of {host} leads to it alone, only with the code of other GPUs", name)
 
 
 @check("RW067 metapackage (error)", kind="set")
@@ -173,7 +169,7 @@ def check_metapackage(subject: AuditedSet) -> Findings:
     """Rocm is one file for all systems, and what its extras bring is there.
 
     Why: Which ROCm is installed depends on the system, on which job uploaded last, or on the machine.
-    Fix: Build it once, as a wheel, from what all platforms have.
+    Fix: Build it once, as a wheel for any platform, from what all have; publish it with all its packages.
     """
     wheels = subject.wheels_by_project.get(ROCM_PROJECT, ())
     sdists = sorted(p.name for p in subject.files.sdists if p.name.startswith(f"{ROCM_PROJECT}-"))
@@ -182,29 +178,25 @@ def check_metapackage(subject: AuditedSet) -> Findings:
         if not parts:
             raise Skip("the set has no packages of ROCm")
         count = tables.format_count(len(parts), "package")
-        message = f"there is no {ROCM_PROJECT}, and there are {count} of it"
-        yield error(message, tip="torch requires them through it: add it")
+        yield error(f"there is no {ROCM_PROJECT}, and there are {count} of it")
         return
     for name in sdists if not wheels else ():
-        message = "is built on the user's machine: what it requires is decided there"
-        yield note(message, name, "publish it as a wheel, so that everybody gets the same")
+        yield note("is built on the user's machine: what it requires is decided there", name)
     first = {str(wheel.name.version): wheel.scan for wheel in reversed(wheels)}
     for wheel in wheels:
         name, owner = wheel.scan.path.name, first[str(wheel.name.version)]
         if owner.sha256 != wheel.scan.sha256:
             message = f"is {ROCM_PROJECT} {wheel.name.version}, as {owner.path.name} is, with other bytes"
-            tip = "build it once, from what all platforms have, and publish that file alone"
-            yield error(message, name, tip)
+            yield error(message, name)
         if not name.endswith("-any.whl"):
-            message = "is for one system, and decides for all what they install"
-            yield warning(message, name, "build it once, for any platform")
+            yield warning("is for one system, and decides for all what they install", name)
     for item in set_environments.iterate_requirements(subject) if parts else ():
         is_part = item.wheel in wheels and item.project.startswith((_ROCM_PREFIX, "rocm-profiler"))
         if not is_part or _TARGET_PACKAGE.fullmatch(item.project):
             continue
         if not find_candidates(subject, item.project, item.environment):
             message = f"requires {item.project}, which the set has not for {item.environment.system}"
-            yield error(f"{item.way} {message}", item.file_name, "add the package, or leave the extra out")
+            yield error(f"{item.way} {message}", item.file_name)
 
 
 @check("RW068 set-target-packages (error)", kind="set")
@@ -223,21 +215,18 @@ def check_set_target_packages(subject: AuditedSet) -> Findings:
         package = item.requirement.name
         for served, source in _list_served(item):
             if _list_covered_targets(match["key"]).isdisjoint(served):
-                message = f"{source} requires {package}, which is for another GPU"
-                tip = "write METADATA again, from the list of targets of the code"
-                yield error(message, item.file_name, tip)
+                yield error(f"{source} requires {package}, which is for another GPU", item.file_name)
         is_judged = has_rocm and item.project.startswith(_ROCM_PREFIX)
         if is_judged and not find_candidates(subject, item.project, item.environment):
             message = f"requires {package}, which the set has not for {item.environment.system}"
-            yield error(message, item.file_name, "add ROCm's package for that GPU, of the same version")
-
+            yield error(message, item.file_name)
     for project in subject.wheels_by_project:
         device = _DEVICE_WHEEL.fullmatch(project)
         package = f"{_ROCM_PREFIX}device-{device['key']}" if device else ""
         for wheel in subject.wheels_by_project[project] if package in subject.wheels_by_project else ():
             if package not in {canonicalize_name(line.name) for line in wheel.requirements}:
                 message = f"requires no {package}, which has ROCm's kernels for that GPU"
-                yield error(message, wheel.scan.path.name, "split its host wheel again")
+                yield error(message, wheel.scan.path.name)
 
 
 def _list_served(item: SetRequirement) -> Iterator[tuple[set[str], str]]:
