@@ -16,6 +16,7 @@ from rocm_wheels.core import errors
 from rocm_wheels.wheels import required_packages
 
 if TYPE_CHECKING:
+    from auditwheel.architecture import Architecture  # type: ignore[import-untyped]
     from auditwheel.policy import Policy, WheelPolicies  # type: ignore[import-untyped]
 
 _DYNAMIC_LINKER = "ld-linux"
@@ -26,14 +27,19 @@ def is_dynamic_linker(library: str) -> bool:
     return library.startswith(_DYNAMIC_LINKER)
 
 
-@lru_cache
 def load_policies(architecture: str) -> WheelPolicies:
     """Return auditwheel's table of what each manylinux tag promises. ImportError where auditwheel is not."""
-    from auditwheel.architecture import Architecture  # type: ignore[import-untyped]
+    from auditwheel.architecture import Architecture
+
+    return _read_policies(Architecture(architecture))
+
+
+@lru_cache
+def _read_policies(architecture: Architecture) -> WheelPolicies:
     from auditwheel.libc import Libc  # type: ignore[import-untyped]
     from auditwheel.policy import WheelPolicies
 
-    return WheelPolicies(libc=Libc.GLIBC, arch=Architecture(architecture))
+    return WheelPolicies(libc=Libc.GLIBC, arch=architecture)
 
 
 def find_policy(policies: WheelPolicies, name: str, architecture: str) -> Policy:
