@@ -17,15 +17,12 @@ from dataclasses import dataclass, replace
 from rocm_wheels.binaries import elf, elf_pages
 from rocm_wheels.core import files, parallel, zstd
 from rocm_wheels.device_code import bundles
-from rocm_wheels.device_code.spool import ByteBudget, SpoolFile
+from rocm_wheels.device_code.spool import OPEN_BUNDLES, SpoolFile
 
 # (level, long matches). clang: level 3 with long matches (clang/lib/Driver/OffloadBundler.cpp), which take
 # half as long again for less than 1 % of a real library; ours must not be longer than its own
 _ZSTD_LEVELS = ((3, False), (3, True), (9, True), (19, True))
 _ZLIB_LEVELS = (6, 9)
-# of bundles that are open at a time, in all threads; one may be larger. Inflating a stream with long matches
-# takes as much memory as it has content, 128 MB at most
-_BUDGET = ByteBudget(160 << 20)
 _LARGEST_ALIGNMENT = 4096
 _BUILT_VERSION = 2
 
@@ -63,7 +60,7 @@ def repack_bundles(span: elf.BinarySpan, choose: ChooseEntries, stack: ExitStack
     spool = SpoolFile(stack)
 
     def repack(place: bundles.BundlePlace) -> RepackedBundle:
-        with _BUDGET.hold(place.packed.size if place.packed is not None else 0):
+        with OPEN_BUNDLES.hold(place.packed.size if place.packed is not None else 0):
             return _repack_bundle(place, choose, spool)
 
     repacked = parallel.run_in_parallel(repack, bundles.locate_bundles(span), jobs=os.cpu_count() or 1)

@@ -54,3 +54,8 @@ class ByteBudget:
             with self._changed:
                 self._free += held
                 self._changed.notify_all()
+
+
+# of bundles that are open at a time, in all threads; one may be larger. Inflating a stream with long matches
+# takes as much memory as it has content, 128 MB at most
+OPEN_BUNDLES = ByteBudget(160 << 20)

@@ -11,11 +11,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from threading import Lock
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -30,7 +29,6 @@ from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.edit import WheelEdit
 
 _DEVICE_EXTRA = re.compile(r"device-(?:gfx[\w-]+|all)")
-_LARGE_KERNELS = 64 << 20  # of one bundle: only one of that size at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +77,6 @@ class _WheelJoiner:
     def __init__(self, host: WheelArchive, devices: tuple[Path, ...], stack: ExitStack) -> None:
         self._devices = devices
         self._stack = stack
-        self._large = Lock()
         self._bundles = spool.SpoolFile(stack)
         self._host = host
         self._entries = host.member_by_name
@@ -207,7 +204,7 @@ class _WheelJoiner:
     ) -> tuple[int, int]:
         """Write the bundle of a record aside; return where, and its size."""
         size = sum(kernel.size for kernel in kernels.values())
-        with self._large if size > _LARGE_KERNELS else nullcontext():
+        with spool.OPEN_BUNDLES.hold(size):
             entries: list[tuple[str, bytes]] = [(host_id, b"")]
             for target in sorted(kernels, key=code_objects.TargetId.get_sort_key):
                 entries.append((f"hipv4-amdgcn-amd-amdhsa--{target}", kernels[target].read_content()))

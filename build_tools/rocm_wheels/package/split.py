@@ -18,12 +18,11 @@ import os
 import posixpath
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from threading import Lock
 from typing import Literal, TypeAlias
 
 from packaging.requirements import Requirement
@@ -49,7 +48,6 @@ NOTICE_LINES = b"""
 from . import _device_wheels as _device_wheels
 """
 _NOTICE_TEMPLATE = Path(__file__).with_name("templates") / "device_wheels.py"
-_LARGE_BUNDLE = 64 << 20  # one of these at a time: memory
 _KINDS = ("hip", "hipv4")
 
 
@@ -161,7 +159,6 @@ class _WheelSplitter:
         self._archive = archive
         self._stack = stack
         self._frames = spool.SpoolFile(stack)
-        self._large = Lock()
         self._kept: set[str] = set()
         self._chips: list[str] = []  # the targets of one chip that there is code for
         self._keys: list[str] = []  # of the device wheels
@@ -371,7 +368,7 @@ class _WheelSplitter:
         number, bundle = numbered
         size = bundle.packed.size if bundle.packed else 0
         frames = []
-        with self._large if size > _LARGE_BUNDLE else nullcontext():
+        with spool.OPEN_BUNDLES.hold(size):
             for target, content in _read_objects(bundle):
                 packed = kpack.compress_kernel(content)
                 at = self._frames.append(packed)
