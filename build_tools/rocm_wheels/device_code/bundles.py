@@ -73,10 +73,11 @@ class InflatedBundle:
             )
         while self._at < offset:
             self._inflate_next(min(_INFLATED_PIECE, offset - self._at))
-        taken = bytearray()
-        while len(taken) < size:
-            taken += self._inflate_next(size - len(taken))
-        return bytes(taken)
+        pieces = []
+        while size:
+            pieces.append(self._inflate_next(size))
+            size -= len(pieces[-1])
+        return b"".join(pieces)
 
     def check_rest(self) -> None:
         """Inflate the rest; check the length and the hash (first 8 bytes of the MD5, as clang writes it)."""
