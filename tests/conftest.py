@@ -37,7 +37,6 @@ SHARED = (
         "test_build_sets",
         "test_build_again",
         "test_build_against",
-        "test_build_current_env",
         "test_build_packaging",
         "test_repair_demo",
         "test_audit_demo",

@@ -23,9 +23,8 @@ ONLY_AUDIO = (*OTHERS, "--no-build-pytorch")
 
 def test_the_same_lock_gives_the_same_bytes_in_another_folder(demo: Demo, tmp_path: Path) -> None:
     """And with another HOME, whatever day it is: what hipcc names by the folder is named by the tree."""
-    door, lock = "build_tools/rocm_wheels/__main__.py", str(demo.folder / "sources.lock.json")
-    place = ("--lock", lock, "--source-dir", str(tmp_path / "elsewhere"))
-    assert demo.run("checkout", "torch", "triton", *place, door=door).code == 0
+    place = ("--lock", str(demo.folder / "sources.lock.json"), "--source-dir", str(tmp_path / "elsewhere"))
+    demo.ours("checkout", "torch", "triton", *place, code=0)
     packages = str(demo.folder / "rocm-packages" / "dist")
     rocm = ("--install-rocm", "--find-links", packages, "--rocm-extras", "device-gfx942,device-gfx1100")
     left_out = ("--no-build-pytorch-audio", "--no-build-pytorch-vision", "--no-build-apex")

@@ -1,11 +1,10 @@
-"""Companions built against a torch that the run does not build: a wheel as a file, or an installed one."""
+"""What a run builds against and does not build: a torch as a wheel or installed, an active environment."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Mapping
@@ -137,13 +136,7 @@ def of_another_rocm(wheel: Path, folder: Path) -> Path:
 WRONG: list[tuple[Callable[[Path, Path], Path], list[str]]] = [
     (lambda wheel, folder: repacked(wheel, folder, {}, "cp39"), ["does not fit the interpreter cp"]),
     (cpu, ["torch/version.py: a CPU-only build"]),
-    (
-        of_another_rocm,
-        [
-            "it requires ROCm 7.0.2+miniature, and ROCm 7.1.0+miniature is installed",
-            "torch/lib/libtorch_hip.so lacks gfx1100: it holds gfx942",
-        ],
-    ),
+    (of_another_rocm, ["it requires ROCm 7.0.2+miniature, and ROCm 7.1.0+miniature is", "lacks gfx1100"]),
     (cut, ["is not a readable wheel: cut short or damaged"]),
     (damaged, ["torch/lib/libtorch_hip.so"]),
 ]
@@ -168,7 +161,7 @@ def test_an_installed_torch_is_asked_and_ours_comes_back(demo: Demo, tmp_path: P
     place = environment_of(demo.folder / "sources" / ".rocm-wheels")
     words = [find_uv_bin(), "pip", "install", "-q", "--no-deps", "--no-index", "--reinstall", "--python"]
     theirs = cpu(demo.wheels()["torch"], tmp_path / "theirs")
-    subprocess.run([*words, place / "bin" / "python", theirs], env=demo.env, check=True)
+    demo.start(*words, place / "bin" / "python", theirs)
     ended = demo.build(*ONLY_VISION)
     assert ended.code == 2
     assert f"(installed: {place / SITE}) cannot be built against:" in ended.err
@@ -186,17 +179,8 @@ def test_an_installed_torch_is_asked_and_ours_comes_back(demo: Demo, tmp_path: P
 def test_a_companion_is_built_against_a_split_torch(demo: Demo, tmp_path: Path) -> None:
     """With its device wheels beside it targets are compared; without, a warning says that they are not."""
     host, parts = split_torch(demo.wheels()["torch"], tmp_path)
-    verify = (
-        "audit",
-        "--gfx",
-        ",".join(miniature.TARGETS),
-        "--json",
-        str(host),
-        *map(str, parts.values()),
-    )
-    ended = demo.run(*verify, door="build_tools/rocm_wheels/__main__.py")
-    assert ended.code == 0, ended.err
-    [report] = json.loads(ended.out)["wheels"]
+    words = ("--gfx", ",".join(miniature.TARGETS), "--json", host, *parts.values())
+    [report] = json.loads(demo.ours("audit", *words, code=0).out)["wheels"]
     assert set(report["targets"]) == set(miniature.TARGETS) == set(parts)
 
     words = (*ONLY_VISION, "--pytorch-wheel", str(host), "--dry-run")
@@ -240,22 +224,46 @@ def test_triton_counts_without_being_built(demo: Demo) -> None:
 
 def test_the_torch_of_an_active_environment(demo: Demo, tmp_path: Path) -> None:
     uv, venv = find_uv_bin(), tmp_path / "mine"
-    subprocess.run([uv, "venv", "-q", "--python", sys.executable, venv], env=demo.env, check=True)
+    demo.start(uv, "venv", "-q", "--python", sys.executable, venv)
     install = [uv, "pip", "install", "-q", "--prerelease", "allow", "--python", venv / "bin" / "python"]
-    install += [
-        "--find-links",
-        demo.folder / "rocm-packages" / "dist",
-        f"rocm[devel]=={miniature.ROCM_VERSION}",
-    ]
+    install += ["--find-links", demo.folder / "rocm-packages" / "dist"]
     devices = ",".join(f"device-{target}" for target in miniature.TARGETS)
-    extras = f"rocm[devel,{devices}]=={miniature.ROCM_VERSION}"
-    subprocess.run([*install, extras], env=demo.env, check=True)
+    install += [f"rocm[devel,{devices}]=={miniature.ROCM_VERSION}"]
+    demo.start(*install)
     words = (*ONLY_VISION, "--current-env", "--work-dir", str(tmp_path / "work"))
     ended = demo.build(*words, output="current", VIRTUAL_ENV=str(venv))
     assert ended.code == 2 and "neither given nor installed" in ended.err
     wheels = [demo.wheels()[name] for name in ("torch", "triton")]
-    subprocess.run([*install, *wheels], env=demo.env, check=True)
+    demo.start(*install, *wheels)
     ended = demo.build(*words, output="current", VIRTUAL_ENV=str(venv))
     assert ended.code == 0, ended.err
     assert f"(installed: {venv / SITE})" in ended.err
     assert required(vision(demo.folder / "current")) == required(vision(demo.folder / "wheels"))
+
+
+ONLY_TRITON = ("--no-build-pytorch", "--no-build-pytorch-audio", "--build-triton")
+
+
+def test_rocm_is_installed_into_an_active_environment_and_then_built_with(demo: Demo, tmp_path: Path) -> None:
+    venv, packages = tmp_path / "mine", demo.folder / "rocm-packages" / "dist"
+    demo.start(find_uv_bin(), "venv", "-q", "--python", sys.executable, venv)
+    words = [*ONLY_TRITON, "--current-env", "--install-rocm", "--find-links", str(packages)]
+    words += ["--rocm-extras", ",".join(f"device-{target}" for target in miniature.TARGETS)]
+    words += ["--work-dir", str(tmp_path / "work")]
+    ended = demo.build(*words, output="into mine", VIRTUAL_ENV=str(venv))
+    assert ended.code == 0, ended.err
+    assert [wheel.name.split("-")[0] for wheel in (demo.folder / "into mine").glob("*.whl")] == ["triton"]
+    again = demo.build(*words, output="into mine", VIRTUAL_ENV=str(venv))
+    assert (again.code, "up to date" in again.out) == (0, True), again.err
+
+
+def test_a_step_alone_does_not_begin_before_its_rocm_is_installed(demo: Demo, tmp_path: Path) -> None:
+    plan, packages = tmp_path / "plan.json", demo.folder / "rocm-packages" / "dist"
+    words = demo.build_words("--install-rocm", "--find-links", str(packages), output="alone")
+    words += ["--work-dir", str(tmp_path / "work"), "-o", str(plan)]
+    demo.ours("plan", *words[1:], code=0)
+    tag = f"cp3{sys.version_info[1]}"
+    for step in (f"install-tools-{tag}", "probe-targets"):
+        ended = demo.ours("run-step", step, "--plan", plan, code=2)
+        assert f"{step} needs install-rocm-{tag}, which has not created its environment" in ended.err
+        assert f"tip: run it first: rocm-wheels run-step install-rocm-{tag} --plan" in ended.err

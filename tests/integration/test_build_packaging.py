@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -50,14 +48,6 @@ def list_files(demo: Demo, output: str) -> list[str]:
     return sorted(names - statements)
 
 
-def run(*words: str | Path, **env: str) -> str:
-    done = subprocess.run(
-        list(map(str, words)), env={**os.environ, **env}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module", autouse=True)
 def built(demo: Demo) -> None:
     """What the modes have in common: the wheels are built (the demo's own go by a lock)."""
@@ -71,7 +61,7 @@ def test_what_people_get_is_repaired_and_lies_alone(demo: Demo) -> None:
     for project in ("pytorch", "pytorch_audio"):
         built, *others = (demo.folder / "sources/.rocm-wheels/built").glob(f"build-{project}-cp3??/*.whl")
         assert not others and built.name.endswith("-linux_x86_64.whl")
-        shown = json.loads(run(sys.executable, "-m", "auditwheel", "show", "--json", built))
+        shown = json.loads(demo.start(sys.executable, "-m", "auditwheel", "show", "--json", built).out)
         assert shown["sym_tag"] in wheels[project]
     assert "up to date" in {row["outcome"] for row in rows(ended).values()}
     again = package(demo, "multi-arch", output="per-family")
@@ -106,11 +96,11 @@ def test_a_fat_torch_is_installed_alone_and_companions_come_beside_it(demo: Demo
     assert targets_in(torch) == set(miniature.TARGETS)
     site = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site]
-    run(*pip, *(folder / row["wheel"] for row in found.values()))
+    demo.start(*pip, *(folder / row["wheel"] for row in found.values()))
     script = (
         "import torch, torchaudio; print(*{l.split()[-1] for l in open('/proc/self/maps') if 'hip64' in l})"
     )
-    maps = run(sys.executable, "-c", script, PYTHONPATH=str(site))
+    maps = demo.start(sys.executable, "-c", script, PYTHONPATH=str(site)).out
     assert maps.split() and all(place.startswith(f"{site}/torch/_rocm/") for place in maps.split())
     again = package(demo, "fat")
     assert "repair-" not in again.err and "fat-" not in again.err
@@ -158,13 +148,9 @@ def test_options_that_do_not_go_together(demo: Demo, words: list[str], said: str
     assert not (demo.folder / "wrong").exists()
 
 
-def cli(demo: Demo, *words: str | Path) -> Ended:
-    return demo.run(*map(str, words), door="build_tools/rocm_wheels/__main__.py")
-
-
 def stage(demo: Demo, store: Path, wheels: list[Path]) -> Ended:
     kind = ("--family", "multi-arch", "--layout", "multi-arch")
-    return cli(demo, "set", "stage", store, *wheels, "--lock", demo.folder / "sources.lock.json", *kind)
+    return demo.ours("set", "stage", store, *wheels, "--lock", demo.folder / "sources.lock.json", *kind)
 
 
 def test_a_split_set_is_staged_whole_or_not_at_all(demo: Demo, tmp_path: Path) -> None:
@@ -179,7 +165,7 @@ def test_a_split_set_is_staged_whole_or_not_at_all(demo: Demo, tmp_path: Path) -
     (document,) = (tmp_path / "store").rglob("set.json")
     missing = json.loads(document.read_text())["missing"]
     assert {cell["project"] for cell in missing} == {"apex", "torchvision"}, "nobody built those here"
-    ended = cli(demo, "set", "check", tmp_path / "store", "--set", document.parent.name, "--json")
+    ended = demo.ours("set", "check", tmp_path / "store", "--set", document.parent.name, "--json")
     assert ended.code in {0, 14}, ended.err
     names = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in wheels}
     assert all(digest in ended.out for digest in names.values()), "device wheels were verified, too"
@@ -193,27 +179,27 @@ def test_fat_and_thin_wheels_are_never_in_one_index(demo: Demo, tmp_path: Path) 
     assert ended.code == 15 and "it carries its ROCm" in ended.err, ended.err
     assert stage(demo, tmp_path / "store", [fat, *others]).code == 0
     index = tmp_path / "index"
-    assert cli(demo, "index", "build", index, fat).code == 0
+    assert demo.ours("index", "build", index, fat).code == 0
     before = {path: path.read_bytes() for path in index.rglob("*") if path.is_file()}
-    ended = cli(demo, "index", "build", index, thin)
+    ended = demo.ours("index", "build", index, thin)
     assert ended.code == 2 and "carries its ROCm" in ended.err, ended.err
     assert {path: path.read_bytes() for path in index.rglob("*") if path.is_file()} == before
     (index / "torch" / thin.name).write_bytes(thin.read_bytes())
-    assert cli(demo, "index", "build", index).code == 2
+    assert demo.ours("index", "build", index).code == 2
 
 
 def test_wheels_of_several_machines_are_packaged_together(demo: Demo, tmp_path: Path) -> None:
     folder = tmp_path / "wheels"
     shutil.copytree(demo.folder / "wheels", folder, ignore=shutil.ignore_patterns("variants"))
     before = {path.name.split("-")[0] for path in folder.glob("*.whl")}
-    assert cli(demo, "set", "package", folder, "--packaging", "split").code == 0
+    assert demo.ours("set", "package", folder, "--packaging", "split").code == 0
     assert not any(wheel_code.read_device_code(wheel).code for wheel in folder.glob("torch*.whl"))
     devices = {path.name.split("-")[0] for path in folder.glob("*.whl")} - before
     assert {name.partition("_device_")[2] for name in devices} == set(miniature.TARGETS) and len(devices) == 6
     assert stage(demo, tmp_path / "store", sorted(folder.glob("*.whl"))).code == 0
-    again = cli(demo, "set", "package", folder, "--packaging", "split", "--json")
+    again = demo.ours("set", "package", folder, "--packaging", "split", "--json")
     assert (again.code, json.loads(again.out)["written"]) == (0, [])
-    ended = cli(demo, "set", "package", folder, "--packaging", "fat")
+    ended = demo.ours("set", "package", folder, "--packaging", "fat")
     assert (ended.code, "--find-links" in ended.err) == (2, True)
     split = {path.name: path.read_bytes() for path in folder.glob("*.whl")}
     (built,) = (demo.folder / "wheels").glob("torch-*.whl")  # a host comes again, beside the last packaging
@@ -222,7 +208,7 @@ def test_wheels_of_several_machines_are_packaged_together(demo: Demo, tmp_path: 
     stale = list(folder.glob("amd_torch_device_*.whl"))
     for path in (*stale, *folder.glob("amd_torchvision_device_*.whl")):
         path.write_bytes(b"of the build before")
-    again = cli(demo, "set", "package", folder, "--packaging", "split", "--json")
+    again = demo.ours("set", "package", folder, "--packaging", "split", "--json")
     assert again.code == 0, again.err
     written = {built.name, *(path.name for path in stale)}
     assert set(json.loads(again.out)["written"]) == written and stale

@@ -50,11 +50,6 @@ def test_a_target_that_no_variant_can_state_is_refused_before_the_build(demo: De
     assert "holds gfx942:xnack+ and no plain code for it" in ended.err
 
 
-def rocm_wheels(demo: Demo, *words: str) -> tuple[int, str, str]:
-    ended = demo.run(*words, door="build_tools/rocm_wheels/__main__.py")
-    return ended.code, ended.out, ended.err
-
-
 def work(demo: Demo) -> Path:
     return demo.folder / "sources" / ".rocm-wheels"
 
@@ -69,8 +64,7 @@ def test_a_plan_changes_nothing_and_each_of_its_steps_runs_alone(demo: Demo, tmp
     before = snapshot(demo.folder)
     tests = [word for name in ("BUILD_TEST", "INSTALL_TEST") for word in ("--set-env", f"pytorch:{name}=1")]
     words = ("plan", *demo.build_words(*tests, targets="gfx942", output="alone")[1:])
-    code, out, err = rocm_wheels(demo, *words, "--json", "-o", str(tmp_path / "plan.json"))
-    assert code == 0, err
+    out = demo.ours(*words, "--json", "-o", tmp_path / "plan.json", code=0).out
     assert changed_since(before, demo.folder) == set()
     assert json.loads(out) == json.loads((tmp_path / "plan.json").read_text())
     dry = demo.build(*tests, "--dry-run", "--json", targets="gfx942", output="alone")
@@ -84,13 +78,11 @@ def test_a_plan_changes_nothing_and_each_of_its_steps_runs_alone(demo: Demo, tmp
     late = steps[f"build-pytorch_audio-{tag}"]
     assert late["waits_for"] == f"build-pytorch-{tag}"
 
-    code, _, err = rocm_wheels(demo, "run-step", late["id"], "--plan", str(tmp_path / "plan.json"))
+    err = demo.ours("run-step", late["id"], "--plan", tmp_path / "plan.json", code=2).err
     wrong = f"{late['id']} needs probe-targets, whose inputs changed since: targets (gfx942 → gfx942,gfx1100)"
-    assert (code, wrong in err) == (2, True), err
-    assert "tip: run it first: rocm-wheels run-step probe-targets --plan" in err
+    assert wrong in err and "tip: run it first: rocm-wheels run-step probe-targets --plan" in err
     for name in steps:
-        code, _, err = rocm_wheels(demo, "run-step", name, "--plan", str(tmp_path / "plan.json"))
-        assert code == 0, err
+        demo.ours("run-step", name, "--plan", tmp_path / "plan.json", code=0)
     assert "nothing to do" in demo.build(*tests, targets="gfx942", output="alone").err
     made = read_targets(demo.folder / "alone")
     assert made["torch/test/hip_saxpy_test"] == {"gfx942"} == set().union(*made.values())
@@ -107,19 +99,19 @@ def test_why_a_step_would_run(demo: Demo) -> None:
     assert demo.build(output="asked").code == 0  # a run of its own: the demo's goes by a lock
     where = ("--source-dir", str(demo.folder / "sources"))
     name = next(path.stem for path in (work(demo) / "steps").glob("build-pytorch-*.json"))
-    assert rocm_wheels(demo, "runs", "why", name, *where)[1] == f"{name}: up to date\n"
+    assert demo.ours("runs", "why", name, *where).out == f"{name}: up to date\n"
     file = demo.torch / "torch" / "__init__.py"
     text = file.read_text()
     file.write_text(text + "\n# edited\n")
     try:
-        code, out, _ = rocm_wheels(demo, "runs", "why", name, *where)
+        out = demo.ours("runs", "why", name, *where, code=0).out
     finally:
         file.write_text(text)
-    assert (code, out.startswith(f"{name}: inputs changed: "), ", sources" in out) == (0, True, True), out
-    code, _, err = rocm_wheels(demo, "runs", "why", "build-torch", *where)
-    assert (code, "the plan has no step build-torch; did you mean" in err) == (2, True)
-    code, _, err = rocm_wheels(demo, "runs", "why", name, "--work-dir", str(demo.folder / "none"))
-    assert (code, "no build has run in" in err) == (2, True)
+    assert out.startswith(f"{name}: inputs changed: ") and ", sources" in out
+    wrong = demo.ours("runs", "why", "build-torch", *where, code=2)
+    assert "the plan has no step build-torch; did you mean" in wrong.err
+    wrong = demo.ours("runs", "why", name, "--work-dir", demo.folder / "none", code=2)
+    assert "no build has run in" in wrong.err
 
 
 @pytest.mark.exhaustive  # test_build_cells.py has whole sets of tiny projects

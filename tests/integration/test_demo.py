@@ -21,8 +21,9 @@ import miniature
 import pytest
 from docs_pages import list_blocks
 from finished_demo import Demo, changed_since, dist_info_file, run_demo, snapshot, targets_in
+from projects import wait_until
 from sources import CLONE
-from warm_python import warm_python
+from uv import find_uv_bin
 from wheels import require_valid
 
 from rocm_wheels.wheels import sbom
@@ -66,7 +67,7 @@ def test_a_demo_ends_with_eleven_lines_that_name_what_is_there(demo: Demo) -> No
     for line in summary[1:7]:
         assert (demo.folder / line.split()[0].rstrip(",")).exists()
     for line in summary[8:10]:
-        assert paste(line, demo).returncode == 0
+        paste(line, demo)
     assert (CLONE / summary[10].split(",")[0].strip()).is_file()
 
 
@@ -150,35 +151,17 @@ def test_machines_are_offered_what_they_run_the_newer_rocm_first(
         "print(*(one.label for one in found))"
     )
     (index,) = (demo.folder / "release/index/torch").glob("*-variants.json")
-    ranked = subprocess.run(
-        [sys.executable, "-c", program, index],
-        env={**demo.env, "ROCM_BOOTSTRAP_FORCE_GFX_ARCH": machine},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert ranked.stdout.split() == [*labels, "null"]
+    ranked = demo.start(sys.executable, "-c", program, index, ROCM_BOOTSTRAP_FORCE_GFX_ARCH=machine)
+    assert ranked.out.split() == [*labels, "null"]
 
 
 @pytest.mark.parametrize(
     ("machine", "label"), [("gfx942", "rocm7.1"), ("gfx1100", "rocm7.1"), ("new:gfx1399", ""), ("none", "")]
 )
 def test_people_are_told_which_wheel_is_for_their_machine(demo: Demo, machine: str, label: str) -> None:
-    said = demo.log()
-    begin = next(
-        n for n, line in enumerate(said.splitlines()) if line.endswith(f"--gfx {machine} --allow-cpu")
-    )
-    index = str(demo.folder / "release" / "index")
-    words = ["choose", "torch", "--index", index, "--gfx", machine, "--allow-cpu", "--json"]
-    chosen = subprocess.run(
-        [*warm_python(), "-m", "rocm_wheels", *words],
-        env=demo.env,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert begin
-    (choice,) = json.loads(chosen.stdout)["choices"]
+    assert any(line.endswith(f"--gfx {machine} --allow-cpu") for line in demo.log().splitlines())
+    words = ("--index", demo.folder / "release/index", "--gfx", machine, "--allow-cpu", "--json")
+    (choice,) = json.loads(demo.ours("choose", "torch", *words, code=0).out)["choices"]
     plain = next((demo.folder / "release" / "plain").glob("torch-*.whl")).name
     expected = f"-{label}_gfx942_gfx1100.whl" if label else plain
     assert choice["picked"]["name"].endswith(expected)
@@ -188,12 +171,8 @@ def test_people_are_told_which_wheel_is_for_their_machine(demo: Demo, machine: s
 
 def test_the_variant_of_a_machine_is_installed_and_looked_at(demo: Demo) -> None:
     """It carries no label any more: pip knows none; what it was made of says which one it is."""
-    (site,) = (demo.folder / "installed" / "by-rocm-wheels").glob("lib/python*/site-packages")
     (wheel,) = (demo.folder / "release" / "variants").glob("torch-*rocm7.1_*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        for member in archive.namelist():
-            if not member.endswith("/RECORD"):
-                assert (site / member).read_bytes() == archive.read(member)
+    assert demo.has_installed("by-rocm-wheels", wheel)
     said = demo.log()
     assert re.search(r"ok +kernels of torch for gfx942: yes, code for gfx942 \(.*libtorch_hip\.so\)", said)
     assert "no problems found" in said
@@ -210,33 +189,18 @@ def test_pip_took_plain_wheels_and_uv_the_null_variant(demo: Demo) -> None:
         for name, wheel in took.items():
             installed = site / f"{name}-{wheel.name.split('-')[1]}.dist-info"
             assert (installed / "variant.json").exists() == (wheel == null)
-            with zipfile.ZipFile(wheel) as archive:
-                for member in archive.namelist():
-                    if not member.endswith("/RECORD"):
-                        assert (site / member).read_bytes() == archive.read(member)
-    ended = subprocess.run(
-        [demo.folder / "installed/by-uv/bin/python", "-I", "-c", "import torch; print(torch.version.hip)"],
-        env=demo.env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.startswith("7.1.0")
+            assert demo.has_installed(installer, wheel)
+    python = demo.folder / "installed/by-uv/bin/python"
+    assert demo.start(python, "-I", "-c", "import torch; print(torch.version.hip)").out.startswith("7.1.0")
 
 
 def test_a_torch_without_its_device_wheel_says_which_extra_brings_it(demo: Demo, tmp_path: Path) -> None:
-    python = demo.folder / "installed/split/bin/python"
-
-    def import_torch() -> str:
-        words = [python, "-I", "-c", "import torch; torch.relu_cpu"]
-        return subprocess.run(words, env=demo.env, capture_output=True, text=True, check=True).stderr
-
-    assert import_torch() == ""
+    words = (demo.folder / "installed/split/bin/python", "-I", "-c", "import torch; torch.relu_cpu")
+    assert demo.start(*words).err == ""
     (info,) = (demo.folder / "installed/split").glob("lib/python*/site-packages/amd_torch_device_*.dist-info")
     gone = info.rename(tmp_path / info.name)
     try:
-        assert "pip install 'torch[device-gfx942]'" in import_torch()
+        assert "pip install 'torch[device-gfx942]'" in demo.start(*words).err
     finally:
         gone.rename(info)
 
@@ -270,12 +234,7 @@ def test_a_set_is_released_by_a_named_exception(demo: Demo) -> None:
     assert {file["filename"]: file["hashes"]["sha256"] for page in pages for file in page["files"]} == files
     for html in (releases / "store/multi-arch/simple/nightly").glob("*/index.html"):
         assert f"{staged.name}: untested" in html.read_text()
-    (site,) = (demo.folder / "installed" / "from-the-release").glob("lib/python*/site-packages")
-    for wheel in demo.wheels().values():
-        with zipfile.ZipFile(wheel) as archive:
-            for member in archive.namelist():
-                if not member.endswith("/RECORD"):
-                    assert (site / member).read_bytes() == archive.read(member)
+    assert all(demo.has_installed("from-the-release", wheel) for wheel in demo.wheels().values())
 
 
 def test_the_audit_of_a_set_lets_it_go_or_holds_it(demo: Demo, tmp_path: Path) -> None:
@@ -286,36 +245,23 @@ def test_the_audit_of_a_set_lets_it_go_or_holds_it(demo: Demo, tmp_path: Path) -
     policy.write_text("channels: {nightly: {signed: false, rules: {audit: {fresh: 14d}}}}")
     of_set = (str(store), "--set", document.parent.name)
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        argv = [*warm_python(), "-m", "rocm_wheels", *words]
-        return subprocess.run(argv, env=demo.env, capture_output=True, text=True, check=False)
-
-    def audit(code: int) -> dict[str, Any]:
-        ended = run("audit", "--set", str(document), "--by-recipe", "--json")
-        assert ended.returncode == code, ended.stderr
-        found: dict[str, Any] = json.loads(ended.stdout)["set"]
-        return found
-
-    found = audit(0)
+    audit = ("audit", "--set", document, "--by-recipe", "--json")
+    found = json.loads(demo.ours(*audit, code=0).out)["set"]
     assert "set-plan" in found["ran"] and not found["findings"]
-    assert run("set", "check", *of_set).returncode == 0
-    assert run("set", "gate", *of_set, "--channel", "nightly", "--policy", str(policy)).returncode == 0
+    demo.ours("set", "check", *of_set, code=0)
+    demo.ours("set", "gate", *of_set, "--channel", "nightly", "--policy", policy, code=0)
     next(store.rglob("torchaudio-*.whl")).unlink()
-    assert {"RW061", "RW065"} <= {finding["id"] for finding in audit(14)["findings"]}
+    found = json.loads(demo.ours(*audit, code=14).out)["set"]
+    assert {"RW061", "RW065"} <= {finding["id"] for finding in found["findings"]}
 
 
 def test_the_smoke_tests_of_a_demo_were_run_and_the_rest_is_named(demo: Demo) -> None:
     """A selection of the CPU half, which it says; no test of a GPU counts as run."""
     results = json.loads((demo.folder / "releases/results/smoke/results.json").read_text())
     outcomes = {one["name"]: one["outcome"] for one in results["tests"]}
-    assert (
-        outcomes.pop("test_versions.py::test_companion_belongs_to_this_torch[pytorch-triton-rocm]")
-        == "skipped"
-    )
-    companions = {
-        f"test_companion_belongs_to_this_torch[{name}]"
-        for name in ("apex", "torchaudio", "torchvision", "triton")
-    }
+    belongs = "test_companion_belongs_to_this_torch[{}]"
+    assert outcomes.pop(f"test_versions.py::{belongs.format('pytorch-triton-rocm')}") == "skipped"
+    companions = map(belongs.format, ("apex", "torchaudio", "torchvision", "triton"))
     assert {name.partition("::")[2]: outcome for name, outcome in outcomes.items()} == dict.fromkeys(
         {*companions, "test_torch_starts", "test_requirements_of_torch_are_met", "test_rocm_sdk"}, "passed"
     )
@@ -378,27 +324,21 @@ def test_every_command_that_it_printed_can_be_pasted(demo: Demo, exhaustive: boo
         lines = [line for line in lines if line in kinds.values()]
         assert len(lines) >= 8
     for line in lines:
-        ended = paste(line, demo)
-        blocked = " gate " in line and " --explain" in line
-        assert ended.returncode == (15 if blocked else 0), ended.stderr
+        paste(line, demo, 15 if " gate " in line and " --explain" in line else 0)
 
 
-def paste(line: str, demo: Demo) -> subprocess.CompletedProcess[str]:
-    """Run a line in a shell that stands in the clone."""
-    words = ["sh", "-c", line]
-    return subprocess.run(words, cwd=CLONE, env=pasting(demo), capture_output=True, text=True, check=False)
+def paste(line: str, demo: Demo, code: int = 0) -> None:
+    """Run a line in a shell that stands in the clone; the Python on its PATH is that of the tests."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{demo.env['PATH']}"
+    demo.start("sh", "-c", line, code=code, cwd=CLONE, PATH=path)
 
 
-def pasting(demo: Demo) -> dict[str, str]:
-    """The environment of somebody's shell; the Python on PATH is that of the tests, for the doors."""
-    return {**demo.env, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{demo.env['PATH']}"}
+def by_lock(demo: Demo) -> list[str]:
+    return ["--lock", str(demo.folder / "sources.lock.json"), "--source-dir", str(demo.folder / "sources")]
 
 
 def test_a_build_from_the_lock_is_of_its_trees(demo: Demo) -> None:
-    words = [
-        *("--lock", str(demo.folder / "sources.lock.json")),
-        *("--source-dir", str(demo.folder / "sources"), "--output-dir", str(demo.folder / "wheels")),
-    ]
+    words = [*by_lock(demo), "--output-dir", str(demo.folder / "wheels")]
     ended = demo.run("build", *words, "--json")
     assert ended.code == 0, ended.err
     digest = hashlib.sha256((demo.folder / "sources.lock.json").read_bytes()).hexdigest()
@@ -464,8 +404,7 @@ def test_each_wheel_says_how_it_was_built(demo: Demo) -> None:
     made = [*wheels.values(), *(demo.folder / "release").rglob("*.whl")]
     named = [str(path) for path in made if path.with_name(f"{path.name}.intoto.json").is_file()]
     assert set(map(str, wheels.values())) < set(named)  # variants have them, too
-    checked = demo.run("provenance", "verify", *named, "--json", door="build_tools/rocm_wheels/__main__.py")
-    assert checked.code == 0, checked.out
+    checked = demo.ours("provenance", "verify", *named, "--json", code=0)
     assert {report["builder"] for report in json.loads(checked.out)} == {TOOL_URN}
     statements = [Path(f"{name}.intoto.json").read_text() for name in named]
     for secret in (str(demo.folder), str(Path.home()), platform.node(), demo.env["XDG_CACHE_HOME"]):
@@ -487,14 +426,12 @@ def test_another_lock_of_the_same_sources_rebuilds_nothing(demo: Demo, tmp_path:
     words = ["--source-dir", str(demo.folder / "sources"), "--output-dir", str(output)]
     ended = demo.run("build", "--lock", str(tmp_path / "other.json"), *words)
     assert ended.code == 0, ended.err
-    assert (
-        len(re.findall(r"^.*repair-\w+-cp.*inputs changed: lock \(", ended.err, re.MULTILINE)) == 4
-    )  # not triton's
+    renewed = re.findall(r"^.*repair-\w+-cp.*inputs changed: lock \(", ended.err, re.MULTILINE)
+    assert len(renewed) == 4  # not triton's
     assert "; nothing had to be built" in ended.err
     torch = next(output.glob("torch-*.whl"))
     assert lock_in(torch)["projects"]["pytorch"]["why"] == "said in another way"
-    checked = demo.run("audit", "--by-recipe", str(torch), door="build_tools/rocm_wheels/__main__.py")
-    assert checked.code == 0, checked.out + checked.err
+    demo.ours("audit", "--by-recipe", torch, code=0)
     back = ["--lock", str(demo.folder / "sources.lock.json"), *words[:3], str(demo.folder / "wheels")]
     assert demo.run("build", *back).code == 0
 
@@ -542,8 +479,8 @@ def test_killed_builds_go_on_in_their_tree(demo: Demo, tmp_path: Path) -> None:
             start_new_session=True,
             stderr=file,
         )
-    wait_until(lambda: not objects_in(demo.torch))
-    wait_until(lambda: len(objects_in(demo.torch)) >= 2)
+    wait_until(lambda: not objects_in(demo.torch), "an empty tree")
+    wait_until(lambda: len(objects_in(demo.torch)) >= 2, "objects")
     before = objects_in(demo.torch)
     killed = time.time_ns()
     os.killpg(child.pid, signal.SIGKILL)
@@ -573,7 +510,7 @@ def test_a_terminated_build_leaves_no_process(demo: Demo) -> None:
         start_new_session=True,
         stderr=subprocess.PIPE,
     )
-    wait_until(lambda: bool(processes_in(demo.torch)))
+    wait_until(lambda: processes_in(demo.torch), "a process")
     child.terminate()
     _, err = child.communicate(timeout=30)
     assert child.returncode == 130
@@ -586,11 +523,9 @@ def test_github_gets_groups_and_a_summary_and_the_same_input_gives_the_same_byte
 ) -> None:
     """As the demo itself made, after builds of other targets and flags, one of which was terminated."""
     page = tmp_path / "summary.md"
-    words = ["build", "--lock", str(demo.folder / "sources.lock.json")]
-    words += ["--source-dir", str(demo.folder / "sources")]
-    words += ["--output-dir", str(demo.folder / "wheels")]
+    words = [*by_lock(demo), "--output-dir", str(demo.folder / "wheels")]
     words += ["--clean", "--no-build-pytorch-vision", "--no-build-apex"]
-    both = demo.run(*words, GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(page))
+    both = demo.run("build", *words, GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(page))
     assert both.code == 0, both.err
     digests = demo.digests()
     assert digests == json.loads((demo.folder.parent / "digests.json").read_text())
@@ -614,8 +549,7 @@ def test_editing_one_kernel_recompiles_one_object(demo: Demo) -> None:
     finally:
         subprocess.run(["git", "checkout", "-q", "--", "."], cwd=demo.torch, check=True)
     # put back, it is the tree of the lock again, which no build has to hipify
-    lock = ["--lock", str(demo.folder / "sources.lock.json"), "--source-dir", str(demo.folder / "sources")]
-    ended = demo.run("build", *lock, "pytorch", "--output-dir", str(demo.folder / "wheels"))
+    ended = demo.run("build", *by_lock(demo), "pytorch", "--output-dir", str(demo.folder / "wheels"))
     assert ended.code == 0, ended.err
     assert "hipify" not in ended.err
 
@@ -640,8 +574,7 @@ def test_a_failing_build_ends_with_its_first_error(demo: Demo) -> None:
     assert re.search(r"pytorch .*failed", ended.out)
     assert re.search(r"pytorch_audio .*not built", ended.out)
 
-    repeated = subprocess.run([str(script)], env=demo.env, capture_output=True, check=False)
-    assert repeated.returncode == 0, repeated.stderr
+    demo.start(script)
 
 
 def test_a_wheel_that_fails_its_checks_is_kept_aside(demo: Demo) -> None:
@@ -678,8 +611,7 @@ def test_apex_is_compiled_where_it_is_used_or_while_it_is_built(demo: Demo, tmp_
         "csrc": "../csrc",
         "op_builder": "../op_builder",
     }
-    ask = ["git", "-C", str(tree), "status", "--porcelain"]
-    assert subprocess.run(ask, env=demo.env, capture_output=True, text=True, check=True).stdout == ""
+    assert demo.start("git", "-C", tree, "status", "--porcelain").out == ""
 
     words = ("--no-build-triton", "--no-build-pytorch-audio", "--no-build-pytorch", "--build-apex")
     asked = [word for name in ("CPP", "CUDA") for word in ("--set-env", f"apex:APEX_BUILD_{name}_OPS=1")]
@@ -690,23 +622,14 @@ def test_apex_is_compiled_where_it_is_used_or_while_it_is_built(demo: Demo, tmp_
     assert targets_in(compiled) == set(miniature.TARGETS)
 
     python = environment_python(demo)
-    root = subprocess.run(
-        [python, "-m", "rocm_sdk", "path", "--root"], env=demo.env, capture_output=True, text=True, check=True
-    ).stdout.strip()
+    root = demo.start(python, "-m", "rocm_sdk", "path", "--root").out.strip()
     for name, wheel in {"brought": compiled, "compiled here": demo.wheels()["apex"]}.items():
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(tmp_path / name)
         places = {"PYTHONPATH": str(tmp_path / name), "TORCH_EXTENSIONS_DIR": str(tmp_path / "made" / name)}
         code = "from apex.optimizers import FusedSGD; print(FusedSGD(0.5).step([1.0], [1.0]))"
-        used = subprocess.run(
-            [python, "-c", code],
-            env={**demo.env, **places, "ROCM_HOME": root},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert used.returncode == 0, used.stderr
-        assert used.stdout.splitlines()[-1] == "(100, [1.0])", "there is no GPU here"
+        used = demo.start(python, "-c", code, ROCM_HOME=root, **places)
+        assert used.out.splitlines()[-1] == "(100, [1.0])", "there is no GPU here"
     assert [place.name for place in (tmp_path / "made").iterdir()] == ["compiled here"]
 
 
@@ -717,65 +640,36 @@ def environment_python(demo: Demo) -> Path:
 
 
 def test_wheels_install_and_run_where_a_user_has_them(demo: Demo, tmp_path: Path) -> None:
-    import uv
-
-    venv = tmp_path / "user"
-    program = uv.find_uv_bin()
-    subprocess.run([program, "venv", "-q", "--python", sys.executable, str(venv)], env=demo.env, check=True)
-    wheels = [str(path) for path in demo.wheels().values()]
-    links = ["--find-links", str(demo.folder / "rocm-packages" / "dist")]
-    install = [
-        program,
-        "pip",
-        "install",
-        "-q",
-        "--prerelease",
-        "allow",
-        "--python",
-        str(venv / "bin" / "python"),
-        *links,
-        *wheels,
-    ]
-    subprocess.run(install, env=demo.env, check=True)
+    uv, venv = find_uv_bin(), tmp_path / "user"
+    demo.start(uv, "venv", "-q", "--python", sys.executable, venv)
+    install = (uv, "pip", "install", "-q", "--prerelease", "allow", "--python", venv / "bin" / "python")
+    links = demo.folder / "rocm-packages" / "dist"
+    demo.start(*install, "--find-links", links, *demo.wheels().values())
     code = "import apex, torch, torchaudio, torchvision, triton\n"
     code += "print(torch.version.hip, torch.cuda.is_available(), torch.__version__)"
-    ended = subprocess.run(
-        [venv / "bin" / "python", "-I", "-c", code], env=demo.env, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    hip, available, version = ended.stdout.split()
-    assert hip.startswith("7.1.0")
+    hip, available, version = demo.start(venv / "bin" / "python", "-I", "-c", code).out.split()
+    assert hip.startswith("7.1.0") and version.endswith("+rocm7.1.0.miniature")
     assert available == "False"
-    assert version.endswith("+rocm7.1.0.miniature")
 
 
 @pytest.mark.parametrize("installer", ["uv", "pip"])
 def test_a_fat_torch_needs_no_rocm_packages(demo: Demo, tmp_path: Path, installer: str) -> None:
     """Installed without an index, with its companions; its ROCm is its own, and goes with it."""
-    import uv
-
-    program = uv.find_uv_bin()
-    wheels = demo.wheels()
-    links = demo.folder / "rocm-packages" / "dist"
-    words = ["wheel", "fat", wheels["torch"], "--find-links", links, "--gfx", "gfx942", "-o", tmp_path]
-    subprocess.run([*warm_python(), "-m", "rocm_wheels", *words], env=demo.env, check=True)
+    wheels, links = demo.wheels(), demo.folder / "rocm-packages" / "dist"
+    words = ("--find-links", links, "--gfx", "gfx942", "-o", tmp_path)
+    demo.ours("wheel", "fat", wheels["torch"], *words, code=0)
     wheels["torch"] = tmp_path / wheels["torch"].name
     python = tmp_path / "user" / "bin" / "python"
-    subprocess.run(
-        [program, "venv", "-q", "--seed", "--python", sys.executable, python.parents[1]], check=True
-    )
-    tool = {"uv": [program, "pip"], "pip": [python, "-m", "pip"]}[installer]
+    demo.start(find_uv_bin(), "venv", "-q", "--seed", "--python", sys.executable, python.parents[1])
+    tool = {"uv": [find_uv_bin(), "pip"], "pip": [python, "-m", "pip"]}[installer]
     into = ["--python", python] if installer == "uv" else []
     named = [wheels[name] for name in ("torch", "triton", "torchaudio", "torchvision")]
-    subprocess.run([*tool, "install", "-q", *into, "--no-index", *named], env=demo.env, check=True)
-    subprocess.run([*tool, "check", *into], env=demo.env, check=True)
+    demo.start(*tool, "install", "-q", *into, "--no-index", *named)
+    demo.start(*tool, "check", *into)
     code = "import torch, torchaudio, torchvision\n"
     code += "print(torch.cuda.is_available(), torch.saxpy_hip(2.0, [1.0], [1.0])[0])\n"
     code += "print(*{line.split()[-1] for line in open('/proc/self/maps') if '.so' in line}, sep='\\n')"
-    ended = subprocess.run(
-        [python, "-I", "-c", code], env=demo.env, capture_output=True, text=True, check=True
-    )
-    said, *maps = ended.stdout.splitlines()
+    said, *maps = demo.start(python, "-I", "-c", code).out.splitlines()
     assert said == "False 100", "a launch ends with hipErrorNoDevice"
     site = next(python.parents[1].glob("lib/python*/site-packages"))
     ours = [name for name in maps if name.startswith(str(site))]
@@ -783,8 +677,7 @@ def test_a_fat_torch_needs_no_rocm_packages(demo: Demo, tmp_path: Path, installe
     system = (str(Path(sys.base_prefix).resolve()), "/lib", "/usr")
     assert [name for name in maps if name not in ours and not name.startswith(system)] == []
     assert "rocm" not in " ".join(path.name for path in site.iterdir()).replace("rocm7.1.0", "")
-    removal = [*tool, "uninstall", "-q", *into, *(["-y"] if installer == "pip" else []), "torch"]
-    subprocess.run(removal, env=demo.env, check=True)
+    demo.start(*tool, "uninstall", "-q", *into, *(["-y"] if installer == "pip" else []), "torch")
     assert not (site / "torch" / "_rocm").exists()
 
 
@@ -801,23 +694,15 @@ def objects_in(source: Path) -> dict[Path, int]:
     return found
 
 
-def wait_until(condition: object, seconds: float = 60.0) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.03)
-
-
-def processes_in(folder: Path, word: str = "") -> list[int]:
-    """Processes whose current folder lies below ``folder``, and that have a word in their command."""
+def processes_in(folder: Path) -> list[int]:
+    """Processes whose current folder lies below ``folder``."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                place, words = (entry / "cwd").readlink(), (entry / "cmdline").read_text()
+                place = (entry / "cwd").readlink()
             except OSError:
                 continue
-            if place.is_relative_to(folder) and word in words:
+            if place.is_relative_to(folder):
                 found.append(int(entry.name))
     return found

@@ -44,7 +44,7 @@ class Branch:
     def run(self, name: str, *words: str, **env: str) -> Ended:
         places = ["--work-dir", str(self.work)]
         places += ["--source-dir", str(self.torch.parent)] if name == "dev" else []
-        return self.demo.run(name, "torch", *places, *words, door=PROGRAM, **env)
+        return self.demo.ours(name, "torch", *places, *words, **env)
 
     def develop(self, *words: str) -> Any:
         ended = self.run("dev", "--rocm", f"=={miniature.ROCM_VERSION}", "--gfx", "gfx942", "--json", *words)
@@ -61,8 +61,8 @@ class Branch:
         return {path.name: path.stat().st_mtime_ns for path in files}
 
     def ask(self, python: str, expression: str) -> str:
-        words = [python, "-c", f"import torch; print({expression})"]
-        return subprocess.run(words, cwd="/", capture_output=True, text=True, check=True).stdout.strip()
+        words = (python, "-c", f"import torch; print({expression})")
+        return self.demo.start(*words, cwd=Path("/")).out.strip()
 
     def read_built_environment(self) -> dict[str, str]:
         """The variables of the newest run of the front end, or of ninja."""
@@ -90,7 +90,7 @@ def test_an_edit_costs_hipify_and_ninja_alone_and_all_else_is_noticed(branch: Br
     first = branch.develop()
     assert first["action"] == "configured"
     assert branch.ask(first["python"], "torch.__file__") == str(branch.torch / "torch/__init__.py")
-    looked = branch.demo.run("doctor", "--python", first["python"], "--gfx", "gfx942", "--json", door=PROGRAM)
+    looked = branch.demo.ours("doctor", "--python", first["python"], "--gfx", "gfx942", "--json")
     findings = json.loads(looked.out)["findings"]
     assert [one["message"] for one in findings if one["severity"] == "error"] == [], "it may be imported"
     before, runs = branch.objects(), branch.runs()
@@ -221,7 +221,7 @@ def test_a_shell_has_the_environment_of_the_build_step(branch: Branch, tmp_path:
     ran = branch.run("shell", "--", "python", "-c", "import torch; print(torch.__file__); exit(5)")
     assert (ran.code, ran.out.strip()) == (5, str(branch.torch / "torch/__init__.py"))
     assert branch.run("shell", "--json", "--", "true").code == 2
-    unnamed = branch.demo.run("shell", "--work-dir", str(branch.work), "--", "echo", "apex", door=PROGRAM)
+    unnamed = branch.demo.ours("shell", "--work-dir", branch.work, "--", "echo", "apex")
     assert (unnamed.code, unnamed.out.strip()) == (0, "apex"), unnamed.err
 
 
@@ -238,6 +238,6 @@ def test_test_tools_are_installed_in_a_shell_as_the_page_says(branch: Branch, tm
     assert opened.code == 0, opened.err
     ran = branch.run("shell", "--", "pip", "list", PATH="/usr/bin:/bin")  # not that of the system
     assert ran.code == 0 and "pytest" in ran.out, ran.err
-    installed = [built["python"], "-c", "import pytest, sys; print(sys.prefix in pytest.__file__)"]
-    assert subprocess.run(installed, capture_output=True, text=True, check=True).stdout.strip() == "True"
+    installed = "import pytest, sys; print(sys.prefix in pytest.__file__)"
+    assert branch.demo.start(built["python"], "-c", installed).out.strip() == "True"
     assert branch.develop()["action"] == "up to date"

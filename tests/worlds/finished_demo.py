@@ -14,7 +14,7 @@ from pathlib import Path
 
 import miniature
 import pytest
-from commands import Ended, choose_projects
+from commands import Ended, choose_projects, run_program
 from sources import CLONE
 from warm_python import warm_python
 
@@ -54,14 +54,29 @@ class Demo:
         return self.run(*self.build_words(*more, output=output, targets=targets), **env)
 
     def run(self, *words: str, door: str = "build_tools/build_prod_wheels.py", **env: str) -> Ended:
-        ended = subprocess.run(
-            [*warm_python(), *self.command(*words, door=door)[1:]],
-            env={**self.env, **env},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        argv = [*warm_python(), *self.command(*words, door=door)[1:]]
+        given = {**self.env, **env}
+        ended = subprocess.run(argv, env=given, capture_output=True, text=True, check=False)
         return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+    def ours(self, *words: str | Path, code: int | None = None, **env: str) -> Ended:
+        """Run `rocm-wheels`; it must end with a code that is given."""
+        ended = self.run(*map(str, words), door="build_tools/rocm_wheels/__main__.py", **env)
+        assert code in (None, ended.code), ended.out + ended.err
+        return ended
+
+    def start(self, *words: str | Path, code: int | None = 0, cwd: Path | None = None, **env: str) -> Ended:
+        """Run any other program; it must end with a code that is given."""
+        ended = run_program(words, cwd=cwd or Path.cwd(), env={**self.env, **env}, timeout=600)
+        assert code in (None, ended.code), ended.out + ended.err
+        return ended
+
+    def has_installed(self, environment: str, wheel: Path) -> bool:
+        """Tell whether an environment of the demo has every file of a wheel as it is."""
+        (site,) = (self.folder / "installed" / environment).glob("lib/python*/site-packages")
+        with zipfile.ZipFile(wheel) as archive:
+            members = [name for name in archive.namelist() if not name.endswith("/RECORD")]
+            return all((site / name).read_bytes() == archive.read(name) for name in members)
 
     def log(self) -> str:
         """All that the commands of the first demo printed."""
@@ -103,11 +118,8 @@ def finish_demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
 
 
 def run_demo(demo: Demo) -> Ended:
-    argv = [*warm_python(), str(CLONE / "build_tools/demo.py"), "--output-dir", str(demo.folder)]
-    ended = subprocess.run(
-        argv, env=demo.env, cwd=demo.folder.parent, capture_output=True, text=True, check=False
-    )
-    return Ended(ended.returncode, ended.stdout, ended.stderr)
+    argv = [*warm_python(), CLONE / "build_tools/demo.py", "--output-dir", demo.folder]
+    return demo.start(*argv, code=None, cwd=demo.folder.parent)
 
 
 def dist_info_file(wheel: Path, name: str) -> str:
