@@ -45,7 +45,7 @@ SHARED = (
     ),
     (
         *("test_build_faults", "test_build_faults_disk", "test_build_faults_killed"),
-        *("test_build_configured_first", "test_build_tools", "test_build_counts", "test_build_locked_tools"),
+        *("test_build_configured_first", "test_build_tools", "test_build_counts"),
         *("test_build_edits", "test_build_installed_rocm", "test_foreign_recipe", "test_build_tested"),
         *("test_build_cells", "test_snakemake"),
     ),

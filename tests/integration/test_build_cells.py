@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from projects import TAG, TARGET, World, finish, made_world, world
+from projects import TAG, TARGET, World, finish
 from runs import has_wheel, start, write_workflow
 
 from rocm_wheels.core import errors
@@ -19,7 +19,6 @@ from rocm_wheels.pipeline import plan
 from rocm_wheels.sdk import interpreters
 
 pytestmark = pytest.mark.contract
-__all__ = ["made_world", "world"]
 
 OTHER = "gfx1100"
 SETS = ("--per-target", "--gfx", f"{TARGET},{OTHER}", "--allow-unlisted-targets")

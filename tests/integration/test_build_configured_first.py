@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from projects import TAG, World, made_world, world
+from projects import TAG, World
 from sources import GIT
 
 pytestmark = [
@@ -17,7 +17,6 @@ pytestmark = [
     pytest.mark.network,
     pytest.mark.skipif(sys.platform != "linux", reason="the tiny projects are built on Linux"),
 ]
-__all__ = ["made_world", "world"]
 
 CONFIGURE = f"configure-pytorch-{TAG}"
 WORDS = ("--no-build-pytorch-audio",)

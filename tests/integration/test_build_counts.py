@@ -7,10 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from projects import World, finish, made_world, world
+from projects import World, finish
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
-__all__ = ["made_world", "world"]
 
 # Loaded by the Python of `build` itself, of which its steps are forks (no front end sees PYTHONPATH): notes
 # the calls of COUNTED.

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from projects import World, made_world, world
+from projects import World
 
 pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]
-__all__ = ["made_world", "world"]
 ONLY_TORCH = ("pytorch",)
 USAGE = 2
 CLONE = Path(__file__).resolve().parents[2]

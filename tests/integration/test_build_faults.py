@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import pytest
 from commands import Ended
-from projects import TAG, World, finish, made_world, wait_until, world
+from projects import TAG, World, finish, wait_until
 from servers import serve_requests
 from sources import GIT
 
@@ -26,7 +26,6 @@ pytestmark = [
     pytest.mark.network,
     pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc"),
 ]
-__all__ = ["made_world", "world"]
 
 TWO = ("--no-build-pytorch-audio",)
 BESIDE = ("--jobs", "2", "--no-build-pytorch")  # triton and torchaudio, which then do not wait for each other

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from projects import TAG, World, made_world, world
+from projects import TAG, World
 
 pytestmark = [
     pytest.mark.slow,
@@ -17,7 +17,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="mounts a tmpfs"),
     pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() != 0, reason="only root may mount a tmpfs"),
 ]
-__all__ = ["made_world", "world"]
 
 TWO = ("--no-build-pytorch-audio",)
 FREE_SPACE = "tip: free some space and run the same command again; what is finished is kept"

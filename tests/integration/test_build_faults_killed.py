@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from projects import TAG, World, finish, made_world, wait_until, world
+from projects import TAG, World, finish, wait_until
 
 from rocm_wheels.pipeline import run_record
 
@@ -22,7 +22,6 @@ pytestmark = [
     pytest.mark.network,
     pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc"),
 ]
-__all__ = ["made_world", "world"]
 
 # Loaded by every Python of `build` itself (no front end sees PYTHONPATH): kills the run and the process of
 # its step before, in the middle of, or after the writing of one event.

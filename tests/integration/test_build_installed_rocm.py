@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from commands import Ended
-from projects import TAG, TARGET, World, made_world, make_tree, world
+from projects import TAG, TARGET, World, make_tree
 from rocm import lay_out, make_torch_tree
 
 from rocm_wheels.audit import audited_wheel, verify
@@ -20,7 +20,6 @@ from rocm_wheels.models import project
 from rocm_wheels.wheels import dist_info, rewrite
 
 pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]
-__all__ = ["made_world", "world"]
 VERSION = "7.1.0"
 USAGE, BUILD = 2, 12
 

@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from projects import TAG, World, made_world, wait_until, world
-
-_ = made_world, world  # fixtures
+from projects import TAG, World, wait_until
 
 SMOKE = f"test-smoke-{TAG}"
 STARTS = {"PYTEST_ADDOPTS": "-k test_torch_starts"}

@@ -17,8 +17,6 @@ from sources import CLONE, commit_files
 from uv import find_uv_bin
 
 pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]
-__all__ = ["made_world", "world"]
-from projects import made_world, world  # noqa: E402
 
 
 def write_recipe(folder: Path) -> None:

@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 from commands import Ended
-from projects import World, made_world, world
+from projects import World
 from runs import AUDIO, SMOKE, TORCH, TRITON, has_wheel, start, write_workflow
 
 pytestmark = pytest.mark.contract
 
-_ = made_world, world  # fixtures
 
 needs_snakemake = pytest.mark.skipif(shutil.which("snakemake") is None, reason="no snakemake")
 

@@ -13,10 +13,10 @@ import subprocess
 
 import pytest
 from machines import Cluster, cluster, missing
-from projects import World, made_world, wait_until, world
+from projects import World, wait_until
 from runs import AUDIO, SMOKE, TORCH, TRITON, has_wheel, start, write_workflow
 
-_ = made_world, world, cluster  # fixtures
+_ = cluster  # fixture
 
 if missing() or shutil.which("snakemake") is None:
     pytest.skip("no Slurm (apt-get install slurm-wlm munge) or no snakemake", allow_module_level=True)
