@@ -156,35 +156,6 @@ def test_a_crash_alone_rescues_nothing_that_upstream_has(upstream: Upstream, tmp
     assert killed.rescued() == []
 
 
-@pytest.mark.parametrize(
-    ("word", "lock"),
-    [("config", "config.lock"), ("update-ref", "modules/third_party/middle/refs/heads/{}.lock")],
-)
-def test_killed_before_the_tree_is_touched(upstream: Upstream, tmp_path: Path, word: str, lock: str) -> None:
-    """Git leaves a lock where it is killed in the middle of the origin or of a kept branch."""
-    other = tmp_path / "other"
-    shutil.copytree(upstream.folder, other, symlinks=True)
-    killed = Killed(upstream, tmp_path)
-    killed.again("main")
-    module = killed.tree / "third_party/middle"
-    (module / "mine").write_text("mine")
-    upstream.commit(str(module), "mine")
-    upstream.git(killed.tree, "commit", "-q", "-a", "-m", "mine")
-    head = upstream.git(module, "rev-parse", "HEAD")
-    killed.upstream = Upstream(other, upstream.env)
-    shutil.copytree(killed.tree, tmp_path / "template", symlinks=True)
-    log = killed.run("feature", 0, "before")
-    first = log.index("checkout")
-    at = first - log[:first][::-1].index(word)
-    shutil.rmtree(killed.tree)
-    shutil.copytree(tmp_path / "template", killed.tree, symlinks=True)
-    killed.run("feature", at, "before")
-    (killed.tree / ".git" / lock.format(f"kept-{head[:12]}")).touch()
-    assert killed.again("feature").changed
-    assert [file for file in (killed.tree / ".git").rglob("*.lock") if file.name != ".lock"] == []
-    assert upstream.git(module, "rev-parse", f"kept-{head[:12]}") == head
-
-
 @pytest.mark.contract
 def test_a_submodule_whose_clone_was_cut(upstream: Upstream, whole: Whole, tmp_path: Path) -> None:
     killed = Killed(upstream, tmp_path)

@@ -210,11 +210,8 @@ def test_a_step_has_counts_of_its_own(
             before = compiler_cache.read_statistics(cache, step)
             build(cache, sdk, step, tmp_path / "src")
             found = compiler_cache.read_statistics(cache, step).subtract(before)
-        assert (found.host, found.device, found.unsorted) == (
-            expected,
-            expected,
-            compiler_cache.CacheCounts(),
-        )
+        assert (found.host, found.device) == (expected, expected)
+        assert found.unsorted == compiler_cache.CacheCounts()
         if cache.kind == "sccache":
             assert not compiler_cache.is_listening(step)
     left = sorted(path.name for path in (tmp_path / "work").iterdir())
@@ -240,22 +237,12 @@ def compile_for_family(
         os.utime(path, (1_700_000_000, 1_700_000_000))
     installed = rocm_sdk.RocmSdk("7.1.0", devel, devel, devel, (family,), {})
     content = build_environment._digest_compiled_rocm(site)
-    sdk = rocm_sdk.share_sdk(
-        installed,
-        content,
-        work / "sources" / ".rocm-wheels" / "rocm",
-        build_environment._digest_compiled_rocm,
-    )
     root = work / "sources" / ".rocm-wheels"
-    env = {
-        **env,
-        **cache.launcher_variables("linux"),
-        "PYTORCH_ROCM_ARCH": family,
-        "ROCM_HOME": str(sdk.root),
-    }
-    with compiler_cache.open_cache_session(
-        cache, env, root / "cache", compiler_cache.find_base_folder([root, source])
-    ) as variables:
+    sdk = rocm_sdk.share_sdk(installed, content, root / "rocm", build_environment._digest_compiled_rocm)
+    given = {"PYTORCH_ROCM_ARCH": family, "ROCM_HOME": str(sdk.root)}
+    env = {**env, **cache.launcher_variables("linux"), **given}
+    base = compiler_cache.find_base_folder([root, source])
+    with compiler_cache.open_cache_session(cache, env, root / "cache", base) as variables:
         step = {**env, **variables}
         before = compiler_cache.read_statistics(cache, step)
         compiler = [step["CMAKE_CXX_COMPILER_LAUNCHER"], "c++", f"-I{sdk.root / 'include'}"]
@@ -304,18 +291,13 @@ def test_machines_share_a_bucket_and_those_without_credentials_only_read(
     def list_objects() -> set[str]:
         return {entry["Key"] for entry in client.call("list_objects_v2", Bucket=bucket).get("Contents", ())}
 
-    assert compile_for_family(sccache, reader, tmp_path / "early", "gfx942") == compiler_cache.CacheCounts(
-        misses=1
-    )
+    missed, hit = compiler_cache.CacheCounts(misses=1), compiler_cache.CacheCounts(hits=1)
+    assert compile_for_family(sccache, reader, tmp_path / "early", "gfx942") == missed
     assert list_objects() == set()
-    assert compile_for_family(sccache, writer, tmp_path / "night", "gfx942") == compiler_cache.CacheCounts(
-        misses=1
-    )
+    assert compile_for_family(sccache, writer, tmp_path / "night", "gfx942") == missed
     kept = list_objects()
     assert any(key.startswith("linux/") for key in kept)
-    assert compile_for_family(sccache, reader, tmp_path / "a fork", "gfx1100") == compiler_cache.CacheCounts(
-        hits=1
-    )
+    assert compile_for_family(sccache, reader, tmp_path / "a fork", "gfx1100") == hit
     assert list_objects() == kept
     # servers of one work directory do not wait for each other where the storage is not its own
     with (
@@ -330,6 +312,10 @@ def test_settings_of_the_user_go_before_ours(tmp_path: Path, env: dict[str, str]
     for kind in KINDS:
         with compiler_cache.open_cache_session(cache_of(kind), env, tmp_path / kind, tmp_path) as ours:
             assert ours[{"ccache": "CCACHE_BASEDIR", "sccache": "SCCACHE_BASEDIRS"}[kind]] == str(tmp_path)
+    # installers link and unlink the headers of a ROCm that another environment has too
+    loose = {**env, "CCACHE_SLOPPINESS": "locale"}
+    with compiler_cache.open_cache_session(cache_of("ccache"), loose, tmp_path / "loose") as ours:
+        assert ours["CCACHE_SLOPPINESS"] == "locale,include_file_ctime"
     with compiler_cache.open_cache_session(cache_of("ccache"), env, tmp_path / "x", tmp_path) as ours:
         settings = compiler_cache.read_ccache_settings(cache_of("ccache"), {**env, **ours})
         assert settings["max_size"].value == f"{estimates.load_estimate_table().compiler_cache.gib:.1f} GiB"
@@ -352,34 +338,6 @@ def test_settings_of_the_user_go_before_ours(tmp_path: Path, env: dict[str, str]
 )
 def test_no_folder_of_the_system_is_a_base(folders: tuple[str, ...], base: str | None) -> None:
     assert compiler_cache.find_base_folder(map(Path, folders)) == (Path(base) if base else None)
-
-
-def test_ccache_is_not_disturbed_by_installers(
-    sdk: sdk_tree.SdkTree, tmp_path: Path, env: dict[str, str]
-) -> None:
-    """They link and unlink the headers of a ROCm that another environment has too."""
-    cache = cache_of("ccache")
-    env |= cache.launcher_variables("linux") | {"CCACHE_SLOPPINESS": "locale"}
-    header = sdk.root / "include" / "hip" / "hip_runtime.h"
-    busy = threading.Event()
-
-    def install() -> None:
-        while not busy.is_set():
-            (tmp_path / "linked").hardlink_to(header)
-            (tmp_path / "linked").unlink()
-
-    thread = threading.Thread(target=install)
-    thread.start()
-    try:
-        with compiler_cache.open_cache_session(cache, env, tmp_path / "work") as variables:
-            step = {**env, **variables}
-            build(cache, sdk, step, tmp_path / "src")
-            found = compiler_cache.read_statistics(cache, step)
-    finally:
-        busy.set()
-        thread.join()
-    assert found.device == compiler_cache.CacheCounts(misses=1)
-    assert variables["CCACHE_SLOPPINESS"] == "locale,include_file_ctime"
 
 
 def test_steps_of_a_run_use_its_server_and_those_of_others_wait(
@@ -419,14 +377,11 @@ def test_the_server_of_a_killed_step_is_stopped(
         "    print(json.dumps(dict(found)), flush=True)\n"
         "    os.kill(os.getpid(), 9)\n"
     )
-    package = str(Path(compiler_cache.__file__).parents[2])
+    env["PYTHONPATH"] = str(Path(compiler_cache.__file__).parents[2])
     words = [sys.executable, "-c", program, str(sccache.program), str(tmp_path / "work")]
-    killed = subprocess.run(
-        words, env=env | {"PYTHONPATH": package}, check=False, capture_output=True, timeout=60
-    )
+    killed = subprocess.run(words, env=env, check=False, capture_output=True, timeout=60)
     left = json.loads(killed.stdout)
     assert killed.returncode == -9 and compiler_cache.is_listening(left)
-    env["PYTHONPATH"] = package
     with compiler_cache.open_cache_session(sccache, env, tmp_path / "work") as found:
         assert compiler_cache.is_listening(found) and not compiler_cache.is_listening(left)
     assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["sccache.lock"]

@@ -169,16 +169,19 @@ def test_work_in_a_tree_whose_checkout_was_killed(
 
 
 def test_a_killed_run_of_ours_leaves_nothing_that_blocks(upstream: Upstream, tmp_path: Path) -> None:
-    """Locks of ours and of git, in the root and in submodules."""
+    """Locks of ours and of git, in the root and in submodules: of the index, the origin, a kept branch."""
     tree = Tree(upstream, tmp_path / "tree")
     tree.checkout()
+    mine = tree.commit("mine", {"mine": "mine"}, MIDDLE)
+    locks = ["index.lock", "config.lock", "modules/third_party/middle/index.lock"]
+    locks.append(f"modules/third_party/middle/refs/heads/kept-{mine[:12]}.lock")
 
     def die() -> None:
         from rocm_wheels.sources import commits
 
         def kill(*_: object, **__: object) -> None:
-            for module in ("", "modules/third_party/middle/"):
-                (tree.directory / f".git/{module}index.lock").touch()
+            for lock in locks:
+                (tree.directory / ".git" / lock).touch()
             os.kill(os.getpid(), 9)
 
         commits.tag_upstream_commits = kill  # type: ignore[assignment]
@@ -190,3 +193,5 @@ def test_a_killed_run_of_ours_leaves_nothing_that_blocks(upstream: Upstream, tmp
         trees.identify_tree(tree.directory, env=tree.env)
     assert tree.checkout("feature").changed
     assert tree.is_clean()
+    assert {file.name for file in (tree.directory / ".git").rglob("*.lock")} == {".lock"}
+    assert tree.git("rev-parse", f"kept-{mine[:12]}", where=MIDDLE) == mine

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sources import DEEP, MIDDLE, ODD, Tree, Upstream, times
+from sources import DEEP, MIDDLE, ODD, Tree, Upstream, times, write_files
 
 from rocm_wheels.core import errors
 from rocm_wheels.sources import patches
@@ -98,13 +99,8 @@ def test_save_checkout_save_is_the_identity(upstream: Upstream, saved: Path, tmp
         "Up Stream 2023-11-15 03:43:20 +0530|rocm-wheels 2023-11-15 03:43:20 +0530"
     )
     second = Tree(upstream, tmp_path / "second", first.patch_set)
-    second.env = {
-        **second.env,
-        "TZ": "Asia/Tokyo",
-        "GIT_AUTHOR_NAME": "X",
-        "EMAIL": "x@y.z",
-        "HOME": str(hostile(tmp_path)),
-    }
+    others = {"TZ": "Asia/Tokyo", "GIT_AUTHOR_NAME": "X", "EMAIL": "x@y.z", "HOME": str(hostile(tmp_path))}
+    second.env = {**second.env, **others}
     assert second.checkout().head == head
     assert second.save().written == ()
 
@@ -162,14 +158,12 @@ def test_where_the_sets_lead_without_hipify_or_commit(
     upstream: Upstream, saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tree = Tree(upstream, tmp_path / "tree", shutil.copytree(saved, tmp_path / "main"))
-    with pytest.raises(
-        patches.PatchRefusedError, match=r"hipified has patches, which go on top of the commit"
+    for way, said in (
+        ("commit_hipify", "hipified has patches, which go on top of the commit"),
+        ("submodules", r"for submodules \(third_party/middle.*there are to be none"),
     ):
-        tree.checkout(commit_hipify=False)
-    with pytest.raises(
-        patches.PatchRefusedError, match=r"for submodules \(third_party/middle.*there are to be none"
-    ):
-        tree.checkout(submodules=False)
+        with pytest.raises(patches.PatchRefusedError, match=said):
+            tree.checkout(**{way: False})
     assert not tree.directory.exists()
     tree.checkout(hipify=False)
     assert "hipified is left out: the tree is not hipified" in capsys.readouterr().err
@@ -186,25 +180,18 @@ def test_where_the_sets_lead_without_hipify_or_commit(
         tree.save()
 
 
-def break_base(folder: Path) -> str:
-    path = folder / "base/0002-Change-them.patch"
-    path.write_bytes(path.read_bytes().replace(b"-two\r", b"-three\r"))
-    return path.name
+# which repository a patch no longer fits → its file, what it takes away, what it would have to
+BREAKS = {
+    "base": ("base/0002-Change-them.patch", b"-two\r", b"-three\r"),
+    "deep": (f"base/{DEEP}/0001-Deep-base.patch", b"-cuda deep", b"-cuda other"),
+    "hipified": ("hipified/0001-Hipified-root.patch", b"-hip patched", b"-hip other"),
+}
 
 
-def break_deep(folder: Path) -> str:
-    path = folder / f"base/{DEEP}/0001-Deep-base.patch"
-    path.write_bytes(path.read_bytes().replace(b"-cuda deep", b"-cuda other"))
-    return path.name
-
-
-def break_hipified(folder: Path) -> str:
-    path = folder / "hipified/0001-Hipified-root.patch"
-    path.write_bytes(path.read_bytes().replace(b"-hip patched", b"-hip other"))
-    return path.name
-
-
-BREAKS = {"base": break_base, "deep": break_deep, "hipified": break_hipified}
+def break_patch(what: str, folder: Path) -> str:
+    name, old, new = BREAKS[what]
+    (folder / name).write_bytes((folder / name).read_bytes().replace(old, new))
+    return Path(name).name
 
 
 @pytest.mark.slow
@@ -218,7 +205,7 @@ def test_a_patch_that_does_not_apply(
     """
     good = Tree(upstream, tmp_path / "tree", saved)
     bad = Tree(upstream, tmp_path / "tree", shutil.copytree(saved, tmp_path / "main"))
-    name = BREAKS[what](bad.patch_set)
+    name = break_patch(what, bad.patch_set)
     middle = upstream.git("root", "rev-parse", f"main:{MIDDLE}")
     deep = upstream.git("middle", "rev-parse", f"{middle}:deep dir")
     needed = deep if what == "deep" else upstream.git("root", "rev-parse", "main")
@@ -269,7 +256,7 @@ def test_a_clone_of_somebodys_keeps_its_branch(upstream: Upstream, saved: Path, 
     upstream.git(tmp_path, "clone", "-q", "--recursive", upstream.url, "tree")
     tree = Tree(upstream, tmp_path / "tree", shutil.copytree(saved, tmp_path / "main"))
     mine = tree.commit("Mine", {"a.cu": "cuda mine\n"})
-    break_hipified(tree.patch_set)
+    break_patch("hipified", tree.patch_set)
     with pytest.raises(patches.PatchRefusedError):
         tree.checkout("main")
     assert tree.git("rev-parse", "refs/heads/main") == mine
@@ -403,53 +390,42 @@ def test_an_ignored_file_where_a_patch_has_one_is_kept(tree: Tree) -> None:
     assert (tree.directory / "y.o").read_text() == "ignored, and somebody's"
 
 
-def unsaveable(tree: Tree, what: str) -> None:
-    if what == "dirty":
-        (tree.directory / "a.cu").write_text("mine")
-    elif what == "merge":
-        tree.git("checkout", "-q", "-b", "side", "HEAD~0")
-        tree.commit("Side", {"s": "s"})
-        tree.git("checkout", "-q", "--detach", HIPIFIED)
-        tree.git("merge", "-q", "--no-ff", "-m", "Merge", "side")
-    elif what == "elsewhere":
-        tree.git("checkout", "-q", f"{UPSTREAM}")
-    elif what == "no tag":
-        tree.git("tag", "-d", UPSTREAM, where=MIDDLE)
-    elif what == "dashes":
-        tree.commit("One\n\nbody\n---\nlost", {"x": "y"})
-    elif what == "diff":
-        tree.commit("One\n\ndiff --git a/x b/x\nlost", {"x": "y"})
-    elif what == "from":
-        tree.commit("One\n\nFrom: Other <o@o.o>\n\nbody", {"x": "y"})
-    elif what == "prefix":
-        tree.commit("[PATCH 1/2] One", {"x": "y"})
-    elif what == "others":
-        (tree.patch_set / "base").mkdir(parents=True)
-        (tree.patch_set / "base/0001-x.patch").write_text("not of this tree")
+def merge_side(tree: Tree) -> None:
+    tree.git("checkout", "-q", "-b", "side", "HEAD~0")
+    tree.commit("Side", {"s": "s"})
+    tree.git("checkout", "-q", "--detach", HIPIFIED)
+    tree.git("merge", "-q", "--no-ff", "-m", "Merge", "side")
 
 
-@pytest.mark.parametrize(
-    ("what", "said"),
-    [
-        ("dirty", "changes that are not committed: a.cu"),
-        ("merge", "is a merge (Merge)"),
-        ("elsewhere", f"is not on top of {HIPIFIED}"),
-        ("no tag", f"has no tag {UPSTREAM}"),
-        ("dashes", "come back as another one"),
-        ("diff", "cannot"),
-        ("from", "come back as another one"),
-        ("prefix", "come back as another one"),
-        ("others", "was not made with"),
-    ],
-)
-def test_what_cannot_be_saved(tree: Tree, what: str, said: str) -> None:
+def commit(message: str) -> Callable[[Tree], object]:
+    return lambda tree: tree.commit(message, {"x": "y"})
+
+
+# what is done in a tree → why it cannot be saved
+UNSAVEABLE: list[tuple[Callable[[Tree], object], str]] = [
+    (lambda tree: write_files(tree.directory, {"a.cu": "mine"}), "changes that are not committed: a.cu"),
+    (merge_side, "is a merge (Merge)"),
+    (lambda tree: tree.git("checkout", "-q", UPSTREAM), f"is not on top of {HIPIFIED}"),
+    (lambda tree: tree.git("tag", "-d", UPSTREAM, where=MIDDLE), f"has no tag {UPSTREAM}"),
+    (commit("One\n\nbody\n---\nlost"), "come back as another one"),
+    (commit("One\n\ndiff --git a/x b/x\nlost"), "cannot"),
+    (commit("One\n\nFrom: Other <o@o.o>\n\nbody"), "come back as another one"),
+    (commit("[PATCH 1/2] One"), "come back as another one"),
+    (
+        lambda tree: write_files(tree.patch_set, {"base/0001-x.patch": "not of this tree"}),
+        "was not made with",
+    ),
+]
+
+
+@pytest.mark.parametrize(("work", "said"), UNSAVEABLE)
+def test_what_cannot_be_saved(tree: Tree, work: Callable[[Tree], object], said: str) -> None:
     tree.checkout(patch=False)
-    unsaveable(tree, what)
+    work(tree)
     before = (tree.everything(), tree.patches() if tree.patch_set.exists() else None)
     with pytest.raises(errors.SourceError) as refused:
         tree.save()
-    assert said in refused.value.message
-    assert refused.value.tip
+    assert said in refused.value.message and refused.value.tip
     assert (tree.everything(), tree.patches() if tree.patch_set.exists() else None) == before
 
 
