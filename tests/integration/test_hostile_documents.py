@@ -323,7 +323,6 @@ def list_build_documents(folder: Path) -> Iterator[Document]:
 def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Document]]:
     folder = tmp_path_factory.mktemp("documents")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _: None)
         patch.chdir(folder)
         key = folder / "key"
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)

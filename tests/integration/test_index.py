@@ -17,13 +17,13 @@ from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from commands import Ended, call
 from crash import killed_at_events, run_on_full_disk
 from servers import IndexServer, serve_folder, serve_requests
 from uv import find_uv_bin
 from warm_python import warm_python
 from wheels import NOW, Draft, Properties, drop, files, make_object, variant, wheel
 
-from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.index import update, verify
 
@@ -90,13 +90,8 @@ def test_installers_take_what_they_should(tool: list[str], server: IndexServer, 
     assert install(tool, links, tmp_path, "torch<2.9.1")[0] == expected
     if tool is not UV:  # uv 0.13.8 takes yanked files from such a page
         assert install(tool, links, tmp_path, "torch")[0] == expected
-    folder = [
-        "--no-index",
-        "--find-links",
-        f"{server.folder}/torch",
-        "--find-links",
-        f"{server.folder}/triton",
-    ]
+    folder = ["--no-index"]
+    folder += ["--find-links", f"{server.folder}/torch", "--find-links", f"{server.folder}/triton"]
     assert install(tool, folder, tmp_path, "torch==2.9.0")[0] == expected
 
 
@@ -250,12 +245,20 @@ def contents(root: Path) -> Mapping[str, bytes]:
     return {path: content for path, content in files(root).items() if ".index/" not in path}
 
 
+NEW = ["{torch}", "{triton}"]
 CHANGES = {
-    "add": ["build", "{root}", "{new}", "{more}"],
-    "add for families": ["build", "{root}", "{new}"],
-    "family": ["build", "{root}", "{new}", "--family", "gfx1100"],
+    "add": ["build", "{root}", *NEW, "{apex}"],
+    "add for families": ["build", "{root}", *NEW],
+    "family": ["build", "{root}", *NEW, "--family", "gfx1100"],
     "drop": ["build", "{root}", "--drop-missing"],
 }
+
+
+def list_versions(root: Path, project: str, page: str) -> set[str]:
+    """Return the versions of a project that a page as HTML or as JSON lists."""
+    file = root / project / f"index.{page}"
+    text = file.read_text() if file.exists() else ""
+    return set(re.findall(rf"{project}-([0-9.]+)-py3-none-any\.whl", text))
 
 
 @pytest.mark.contract
@@ -271,28 +274,33 @@ CHANGES = {
 def test_the_same_command_finishes_a_change_that_was_killed(
     change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exhaustive: bool
 ) -> None:
+    """And a torch is never seen without the triton that it pins, whatever the change is cut at."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
-    fresh = tmp_path / "fresh"
-    base = [wheel(fresh, version="2.9.0"), wheel(fresh, "triton", "3.5.0")]
-    new, more = wheel(fresh, version="2.10.0"), wheel(fresh, "apex", "1.0")
+    fresh, seen = tmp_path / "fresh", set()
+    base = [wheel(fresh, version="2.9.0", requires=("triton==3.5.0",)), wheel(fresh, "triton", "3.5.0")]
+    new = {
+        "torch": wheel(fresh, version="2.10.0", requires=("triton==3.6.0",)),
+        "triton": wheel(fresh, "triton", "3.6.0"),
+        "apex": wheel(fresh, "apex", "1.0"),
+    }
     other = wheel(fresh, "vision", "1.0")
 
     def made(name: str) -> tuple[Path, list[str]]:
         root = tmp_path / name
-        assert boundary.run_command(main.cli, ["index", "build", str(root), *map(str, base)]) == 0
+        call("index", "build", root, *base, *(new.values() if change == "drop" else ()))
         if change == "add for families":
             update.add_wheels(root, [other], now=NOW, family="gfx1100")
-        for file in root.rglob("*.whl") if change == "drop" else ():
-            file.unlink()
-        return root, ["index", *(word.format(root=root, new=new, more=more) for word in CHANGES[change])]
+        for path in new.values() if change == "drop" else ():
+            next(root.rglob(path.name)).unlink()
+        return root, ["index", *(word.format(root=root, **new) for word in CHANGES[change])]
 
     whole, argv = made("whole")
     before = contents(whole)
     gone = {finding.check for finding in verify.verify_index(str(whole)).findings}
-    assert boundary.run_command(main.cli, argv) == 0
+    call(*argv)
     after = contents(whole)
     assert before != after
-    assert boundary.run_command(main.cli, ["index", "build", str(whole), str(other)]) == 0
+    call("index", "build", whole, other)
     with_other = contents(whole)
     root, argv = made("killed")
 
@@ -301,64 +309,26 @@ def test_the_same_command_finishes_a_change_that_was_killed(
         made("killed")
 
     kills = killed_at_events(
-        lambda: sys.exit(boundary.run_command(main.cli, argv)),
-        begin=begin,
-        exhaustive=exhaustive,
-        most=6,
-        least=20,
-        like=CHANGING,
+        lambda: call(*argv), begin=begin, exhaustive=exhaustive, most=8, least=20, like=CHANGING
     )
     for point, event in enumerate(kills):
         faults = {finding.check for finding in verify.verify_index(str(root)).findings}
         # nothing is broken that was not
         assert faults <= {"stale-page", "not-listed", "forms-differ", *gone}, (event, faults)
-        if point % 2:  # another command comes between
-            assert boundary.run_command(main.cli, ["index", "build", str(root), str(other)]) == 0
-        elif change != "drop":  # all pages are made again, of the files that have come
-            assert boundary.run_command(main.cli, ["index", "build", str(root)]) == 0
-            assert verify.verify_index(str(root)).findings == (), event
-        assert boundary.run_command(main.cli, argv) == 0
-        expected, now = with_other if point % 2 else after, contents(root)
-        assert now == expected, (event, sorted(now.keys() ^ expected.keys()))
-        assert verify.verify_index(str(root)).findings == (), event
-
-
-def list_versions(root: Path, project: str, page: str) -> set[str]:
-    """Return the versions of a project that a page as HTML or as JSON lists."""
-    file = root / project / f"index.{page}"
-    return (
-        set(re.findall(rf"{project}-([0-9.]+)-py3-none-any\.whl", file.read_text()))
-        if file.exists()
-        else set()
-    )
-
-
-@pytest.mark.contract
-@pytest.mark.skipif(sys.platform == "win32", reason="nothing is like SIGKILL there")
-@pytest.mark.parametrize("change", ["add", "drop"])
-def test_what_a_wheel_requires_is_there_wherever_it_is(change: str, tmp_path: Path, exhaustive: bool) -> None:
-    """A torch is never seen without the triton that it pins, whatever the change is cut at."""
-    fresh = tmp_path / "fresh"
-    old = [wheel(fresh, version="2.9.0", requires=("triton==3.5.0",)), wheel(fresh, "triton", "3.5.0")]
-    new = [wheel(fresh, version="2.10.0", requires=("triton==3.6.0",)), wheel(fresh, "triton", "3.6.0")]
-    argv = {"add": ["build", *map(str, new)], "drop": ["build", "--drop-missing"]}[change]
-    root, seen = tmp_path / "index", set()
-
-    def begin() -> None:
-        shutil.rmtree(root, ignore_errors=True)
-        update.add_wheels(root, old if change == "add" else [*old, *new], now=NOW)
-        for file in [file for path in new for file in root.rglob(path.name)]:
-            file.unlink()
-
-    def work() -> None:
-        sys.exit(boundary.run_command(main.cli, ["index", argv[0], str(root), *argv[1:]]))
-
-    for event in killed_at_events(work, begin=begin, exhaustive=exhaustive, most=8, least=20, like=CHANGING):
         for page in ("html", "json"):
             torch, triton = (list_versions(root, project, page) for project in ("torch", "triton"))
             assert "2.10.0" not in torch or "3.6.0" in triton, (event, page)
             seen.add("2.10.0" in torch)
-    assert seen == {True, False}
+        if point % 2:  # another command comes between
+            call("index", "build", root, other)
+        elif change != "drop":  # all pages are made again, of the files that have come
+            call("index", "build", root)
+            assert verify.verify_index(str(root)).findings == (), event
+        call(*argv)
+        expected, now = with_other if point % 2 else after, contents(root)
+        assert now == expected, (event, sorted(now.keys() ^ expected.keys()))
+        assert verify.verify_index(str(root)).findings == (), event
+    assert change not in {"add", "drop"} or seen == {True, False}
 
 
 @pytest.mark.contract
@@ -366,9 +336,9 @@ def test_a_folder_that_is_named_from_beside(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     torch = wheel(tmp_path / "fresh", version="2.9.0")
-    assert serve("build", "../ix", f"../fresh/{torch.name}") == 0
-    assert serve("build", "../ix") == 0
-    assert serve("yank", "../ix", "torch==2.9.0") == 0
+    serve("build", "../ix", f"../fresh/{torch.name}")
+    serve("build", "../ix")
+    serve("yank", "../ix", "torch==2.9.0")
     assert verify.verify_index("../ix").findings == ()
 
 
@@ -381,11 +351,11 @@ def test_a_family_whose_folder_somebody_removed(tmp_path: Path) -> None:
     before = contents(root)
     apex = str(wheel(fresh, "apex", "1.0"))
     for words in (["build", str(root), apex], ["yank", str(root), "torch==2.9.0"], ["build", str(root)]):
-        assert serve(*words) == 2
+        serve(*words, code=2)
         assert contents(root) == before
-    assert serve("verify", str(root)) == 14
-    assert serve("build", str(root), "--drop-missing") == 0
-    assert serve("build", str(root), apex) == 0
+    serve("verify", str(root), code=14)
+    serve("build", str(root), "--drop-missing")
+    serve("build", str(root), apex)
     assert verify.verify_index(str(root)).findings == ()
 
 
@@ -448,21 +418,18 @@ def test_a_reader_never_sees_half_a_change(tmp_path: Path) -> None:
     assert looked > 0
 
 
-def serve(*words: str) -> int:
-    return boundary.run_command(main.cli, ["index", *words])
+def serve(*words: str, code: int = 0) -> Ended:
+    return call("index", *words, code=code)
 
 
 @pytest.mark.contract
-def test_dates_are_refused_and_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dates_are_refused_and_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = wheel(tmp_path)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
-    assert serve("build", str(tmp_path / "index"), str(path)) == 2
-    assert "SOURCE_DATE_EPOCH" in capsys.readouterr().err
+    assert "SOURCE_DATE_EPOCH" in serve("build", str(tmp_path / "index"), str(path), code=2).err
     assert not (tmp_path / "index").exists()
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
-    assert serve("build", str(tmp_path / "index"), str(path)) == 0
+    serve("build", str(tmp_path / "index"), str(path))
     page = json.loads((tmp_path / "index/torch/index.json").read_text())
     assert page["files"][0]["upload-time"] == "2023-11-14T22:13:20Z"
 

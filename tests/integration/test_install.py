@@ -359,13 +359,12 @@ def test_a_password_in_the_address_is_for_its_server_and_written_down_nowhere(
         address = server.url.replace("//", "//me:s3cret@")
         monkeypatch.setattr(IndexHandler, "send_head", let_in)
         install(server.url, venv, code=17)
-        install(address, venv)
-        told = install(address, venv, "--dry-run", "-o", lock)
+        told = install(address, venv), install(address, venv, "--dry-run", "-o", lock)
         assert venv.packages() == SET
         assert {request.status for request in server.requests if request.method == "GET"} >= {200, 401}
     files = [path for root in (tmp_path / "cache", venv.prefix) for path in root.rglob("*") if path.is_file()]
     written = [path.name for path in (*files, lock) if b"s3cret" in path.read_bytes()]
-    assert written == [] and "s3cret" not in told.out + told.err
+    assert written == [] and not any("s3cret" in one.out + one.err for one in told)
 
 
 def test_wheels_of_a_folder_or_page_count_beside_the_index(

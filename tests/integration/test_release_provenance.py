@@ -133,7 +133,6 @@ def test_every_write_of_a_signed_set_may_fail(
     world: World, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exhaustive: bool
 ) -> None:
     """The same call again gives the same files; statements are beside their wheels, where installers look."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
     (wheel,) = world.wheels
     call("provenance", "sign", wheel, "--sign-with", key)
     clean = FaultyStore(FolderStore(tmp_path / "clean"))

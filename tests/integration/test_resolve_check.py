@@ -8,13 +8,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from commands import Ended, call
 from pythons import OLD_PIPS, get_pip
 from servers import serve_folder
 from stores import FAMILY, World
 from wheels import NOW, files, wheel
 
-from rocm_wheels.cli import boundary
-from rocm_wheels.cli.index import resolve_command
 from rocm_wheels.index import reader, update
 from rocm_wheels.release import channel as channels
 from rocm_wheels.release import stage, verdict
@@ -39,37 +38,30 @@ def index(tmp_path: Path) -> Path:
     return root
 
 
-def check(*words: str | Path) -> int:
-    return boundary.run_command(resolve_command, [str(word) for word in words])
+def check(*words: str | Path, code: int = 0) -> Ended:
+    return call("index", "resolve-check", *words, code=code)
 
 
-def test_a_build_that_sorts_below_the_old_one_is_refused(
-    index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_build_that_sorts_below_the_old_one_is_refused(index: Path, tmp_path: Path) -> None:
     new = wheel(tmp_path / "new", version=NEW, tag=TAGS["3.12"])
     before = files(tmp_path)
-    assert check(index, new) == 14
-    told = capsys.readouterr()
+    told = check(index, new, code=14)
     for tool in ("pip", "uv"):
-        assert (
-            f"error: torch, Python 3.12, {tool}: {tool} takes {OLD}, not {NEW} (the latest build (20260821)"
-            in told.out
-        )
+        refused = f"error: torch, Python 3.12, {tool}: {tool} takes {OLD}, not {NEW} (the latest build"
+        assert f"{refused} (20260821)" in told.out
     assert "'rocm7' and 'rocm10' are compared as text" in told.out
     assert "tip: spelled 2.12.0+rocmsdk.10.1.0a20260821 it would be taken" in told.err
     assert files(tmp_path) == before
 
 
-def test_a_build_that_sorts_is_picked_by_both(
-    index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_build_that_sorts_is_picked_by_both(index: Path, tmp_path: Path) -> None:
     new = [
         wheel(tmp_path / "new", version="2.12.0+rocmsdk.10.1.0a20260821", tag=tag) for tag in TAGS.values()
     ]
     with serve_folder(index) as server:
-        assert check(server.url, *new, "--json") == 0
+        told = check(server.url, *new, "--json").out
         wheels = [request.path for request in server.requests if request.path.endswith(".whl")]
-    said = json.loads(capsys.readouterr().out)
+    said = json.loads(told)
     checks = said["checks"]
     assert (said["tool"].split()[-1], said["when"][-6:]) == ("resolve-check", "+00:00")
     assert {(one["python"], one["tool"]) for one in checks} == {(p, t) for p in TAGS for t in ("pip", "uv")}
@@ -77,29 +69,23 @@ def test_a_build_that_sorts_is_picked_by_both(
     assert wheels == []
 
 
-def test_what_is_asked_for_and_expected_can_be_said(
-    index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_asked_for_and_expected_can_be_said(index: Path, tmp_path: Path) -> None:
     new = wheel(tmp_path / "new", version=NEW, tag=TAGS["3.12"], requires=("triton==3.6.0",))
-    assert check(index, new, "--python", "3.12", "--expect", f"torch=={OLD}") == 0
-    assert f"torch, Python 3.12, uv: takes {OLD}" in capsys.readouterr().out
+    told = check(index, new, "--python", "3.12", "--expect", f"torch=={OLD}").out
+    assert f"torch, Python 3.12, uv: takes {OLD}" in told
 
 
-def test_older_and_missing_ones_are_told(
-    index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_older_and_missing_ones_are_told(index: Path, tmp_path: Path) -> None:
     older = wheel(tmp_path / "new", version="2.11.0+rocm10.1.0", tag=TAGS["3.12"])
-    assert check(index, older) == 0
-    told = capsys.readouterr().out
+    told = check(index, older).out
     assert "torch==2.11.0, Python 3.12, pip: takes 2.11.0+rocm10.1.0 (the only new one)" in told
     windows = wheel(tmp_path / "new", version="2.13.0+rocm10.1.0", tag="cp312-cp312-win_amd64")
-    assert check(index, windows) == 0  # its platform is that of the new wheels
-    capsys.readouterr()
-    assert check(index, windows, wheel(tmp_path / "new", "x", "1.0"), "--python", "3.13", "--json") == 14
-    told = capsys.readouterr().out
+    check(index, windows)  # its platform is that of the new wheels
+    told = check(
+        index, windows, wheel(tmp_path / "new", "x", "1.0"), "--python", "3.13", "--json", code=14
+    ).out
     assert [one["picked"] for one in json.loads(told)["checks"]] == ["", "", "1.0", "1.0"]  # asked together
-    assert check(index, windows, "--python", "3.13") == 14
-    told = capsys.readouterr().out
+    told = check(index, windows, "--python", "3.13", code=14).out
     assert "error: torch, Python 3.13, uv: uv pip compile failed" in told
     assert "error: torch, Python 3.13, pip: pip install --dry-run failed" in told
 
@@ -107,17 +93,12 @@ def test_older_and_missing_ones_are_told(
 @pytest.mark.contract_slow
 @pytest.mark.parametrize("version", OLD_PIPS)
 def test_the_oldest_pips_are_asked_too(
-    version: str,
-    index: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    version: str, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     get_pip(version, tmp_path / "pip")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "pip"))
     new = wheel(tmp_path / "new", version="2.12.0+rocmsdk.10.1.0a20260821", tag=TAGS["3.12"])
-    assert check(index, new) == 0
-    assert "torch, Python 3.12, pip: takes 2.12.0+rocmsdk.10.1.0a20260821" in capsys.readouterr().out
+    assert "torch, Python 3.12, pip: takes 2.12.0+rocmsdk.10.1.0a20260821" in check(index, new).out
 
 
 WRONG = [
@@ -135,13 +116,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("words", "said"), WRONG)
-def test_wrong_input(  # noqa: PLR0917 - pytest passes them by name
-    words: list[str],
-    said: str,
-    index: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+def test_wrong_input(
+    words: list[str], said: str, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         reader, "IndexReader", partial(reader.IndexReader, retries=0)
@@ -151,16 +127,15 @@ def test_wrong_input(  # noqa: PLR0917 - pytest passes them by name
     (tmp_path / "note").write_text("a note\n")
     (tmp_path / "torch-2.13.0-py3-none-any-rocm7.whl").write_bytes(new.read_bytes())
     before = files(tmp_path)
-    assert check(*(word.format(box=tmp_path, new=new, win=win) for word in words)) == (
-        17 if words[0].startswith("http") else 2
-    )
-    assert said in capsys.readouterr().err
+    told = check(
+        *(word.format(box=tmp_path, new=new, win=win) for word in words),
+        code=17 if words[0].startswith("http") else 2,
+    ).err
+    assert said in told
     assert files(tmp_path) == before
 
 
-def test_files_may_lie_beside_the_folder_of_the_index(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_may_lie_beside_the_folder_of_the_index(tmp_path: Path) -> None:
     """As those of a store do, of which a channel's pages name them in a folder beside."""
     world = World(tmp_path / "wheels")
     plan, store = world.plan(), folder.FolderStore(tmp_path / "store")
@@ -169,12 +144,11 @@ def test_files_may_lie_beside_the_folder_of_the_index(
     passed = verdict.Verdict(document.id, FAMILY, "nightly", datetime.now(timezone.utc), rules)
     actor = channels.ChannelActor("ann", NOW)
     channels.Promoter(store, world.places, "nightly", actor).promote(document, lambda: passed)
-    assert check(tmp_path / "store" / FAMILY / "simple/nightly", world.wheels[1]) == 0
-    assert capsys.readouterr().out.count("takes 2.9.1+rocm7.1.0") == 2
+    told = check(tmp_path / "store" / FAMILY / "simple/nightly", world.wheels[1]).out
+    assert told.count("takes 2.9.1+rocm7.1.0") == 2
     linked = wheel(tmp_path / "else where", version="2.10.0+rocm7.1.0")
     page = tmp_path / "strange+place" / "torch" / "index.html"
     page.parent.mkdir(parents=True)
     page.write_text(f'<a href="{linked.as_uri()}">{linked.name}</a>')
     words = ("--python", "3.12", "--expect", "torch==2.10.0+rocm7.1.0")
-    assert check(page.parent.parent, linked, *words) == 0
-    assert capsys.readouterr().out.count("takes 2.10.0+rocm7.1.0") == 2
+    assert check(page.parent.parent, linked, *words).out.count("takes 2.10.0+rocm7.1.0") == 2

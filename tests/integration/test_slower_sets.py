@@ -12,9 +12,9 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from commands import Ended, call
 from stores import FAMILY, TARGET, World
 
-from rocm_wheels.cli import boundary, main
 from rocm_wheels.models.test_results import Results
 from rocm_wheels.release import store_paths, wheel_set
 from rocm_wheels.release.channel import read_channel
@@ -32,27 +32,20 @@ FAST, SLOW = {CONV: 2.577}, {CONV: 0.016}  # what happened between two nightlies
 class Store:
     """A store with two staged sets, and commands about them."""
 
-    def __init__(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.capsys, self.place, self.folder = capsys, tmp_path / "store", tmp_path
+    def __init__(self, tmp_path: Path) -> None:
+        self.place, self.folder = tmp_path / "store", tmp_path
         self.policy = tmp_path / "policy.yaml"
         self.policy.write_text(POLICY)
         self.store, self.paths = folder.FolderStore(self.place), store_paths.FamilyPaths(FAMILY)
-        worlds = [World(tmp_path / "1"), World(tmp_path / "2", "2.9.2")]
-        worlds[1].wheels[0] = worlds[0].wheels[0]  # triton is the same
+        first = World(tmp_path / "1")
         self.ids = []
-        for world in worlds:
-            assert self.run(*world.words(str(self.place)), "--json") == 0
-            self.ids.append(json.loads(self.out)["set"])
+        for world in (first, first.next(tmp_path / "2")):
+            self.ids.append(call(*world.words(self.place), "--json").json["set"])
             self.add(self.ids[-1], "audit")
 
-    def run(self, *words: str) -> int:
-        code = boundary.run_command(main.cli, words)
-        self.out, self.err = self.capsys.readouterr()
-        return code
-
-    def judge(self, command: str, set_id: str, *more: str) -> int:
-        named = ["--set", set_id, "--channel", "nightly", "--policy", str(self.policy)]
-        return self.run("set", command, str(self.place), *named, *more)
+    def judge(self, command: str, set_id: str, *more: str, code: int = 0) -> Ended:
+        named = ["--set", set_id, "--channel", "nightly", "--policy", self.policy]
+        return call("set", command, self.place, *named, *more, code=code)
 
     def add(
         self, set_id: str, kind: str, speeds: Mapping[str, float] | None = None, hours: float = 1
@@ -71,7 +64,7 @@ class Store:
             results |= {"gfx": TARGET, "machine": {"gpus": [{"name": GPU, "gfx": TARGET}]}}
         path = self.folder / "results.json"
         path.write_bytes(Results.model_validate(results).to_json())
-        assert self.run("set", "evidence", "add", str(self.place), "--set", set_id, "--from", str(path)) == 0
+        call("set", "evidence", "add", self.place, "--set", set_id, "--from", path)
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -79,48 +72,46 @@ class Store:
 
 
 @pytest.fixture
-def place(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-    return Store(tmp_path, capsys)
+def place(tmp_path: Path) -> Store:
+    return Store(tmp_path)
 
 
 def test_a_set_with_a_lost_kernel_stays_away_from_a_channel(place: Store) -> None:
     old, new = place.ids
     place.add(old, "smoke", FAST)
-    assert place.judge("gate", old, "--explain") == 0
-    assert f"speed on {TARGET}  1 speed on {GPU}, the first there: nothing to compare with" in place.out
-    assert place.judge("promote", old) == 0
-    assert place.judge("gate", old) == 0, "a set is not held against itself"
+    told = place.judge("gate", old, "--explain").out
+    assert f"speed on {TARGET}  1 speed on {GPU}, the first there: nothing to compare with" in told
+    place.judge("promote", old)
+    place.judge("gate", old)  # a set is not held against itself
 
     place.add(new, "smoke", SLOW, hours=0.9)
-    assert place.judge("gate", new, "--explain") == 15
+    told = place.judge("gate", new, "--explain", code=15).out
     slower = f"{CONV[7:]} on {GPU}: 0.016 TFLOP/s, 0.621 % of the 2.58 of {old}; at least 80 % needed"
-    assert f"FAIL  speed on {TARGET}  {slower}" in place.out
-    assert "next: mend it, which makes another set; or measure again" in place.out
-    assert place.judge("gate", new, "--json") == 15
-    (rule,) = [item for item in json.loads(place.out)["rules"] if item["rule"] == "speed"]
+    assert f"FAIL  speed on {TARGET}  {slower}" in told
+    assert "next: mend it, which makes another set; or measure again" in told
+    rules = place.judge("gate", new, "--json", code=15).json["rules"]
+    (rule,) = [item for item in rules if item["rule"] == "speed"]
     assert rule["reasons"][0]["slower"][0]["speed"] == 0.016 and rule["reasons"][0]["set"] == old
-    assert place.judge("promote", new) == 15
+    place.judge("promote", new, code=15)
     assert place.shown == (old,)
 
     place.add(new, "smoke", FAST, hours=0.8)
-    assert place.judge("promote", new) == 0
+    place.judge("promote", new)
     assert place.shown == (old, new)
-    assert place.judge("gate", old) == 0, "nor against what came after it"
+    place.judge("gate", old)  # nor against what came after it
 
 
 def test_a_set_that_turns_out_to_be_slower_is_told_of_and_fails_a_refresh(place: Store) -> None:
     old, new = place.ids
     for set_id in place.ids:
         place.add(set_id, "smoke", FAST)
-        assert place.judge("promote", set_id) == 0
+        place.judge("promote", set_id)
     place.add(new, "smoke", SLOW, hours=0.5)
     refresh = ["set", "refresh", str(place.place), "--policy", str(place.policy)]
-    assert place.run(*refresh) == 15
-    assert new in place.err and old not in place.err
+    told = call(*refresh, code=15).err
+    assert new in told and old not in told
     listed = ["set", "list", str(place.place), "--channel", "nightly", "--policy", str(place.policy)]
-    assert place.run(*listed, "--json") == 0
-    (channel,) = json.loads(place.out)["channels"]
+    (channel,) = call(*listed, "--json").json["channels"]
     told = {item["set"]: item for item in channel["sets"]}
     for moment in ("then", "now"):  # what its pages tell, and what is known
         assert told[new][moment]["state"] == "checks failed" and told[old][moment]["state"] != "checks failed"
@@ -130,11 +121,12 @@ def test_a_set_that_turns_out_to_be_slower_is_told_of_and_fails_a_refresh(place:
 def test_results_without_a_speed_do_not_pass_for_a_set_that_was_fast(place: Store) -> None:
     old, new = place.ids
     place.add(old, "smoke", FAST)
-    assert place.judge("promote", old) == 0
+    place.judge("promote", old)
     place.add(new, "smoke")
-    assert place.judge("gate", new) == 15
-    assert f"not measured, and {old} was, on {GPU}" in place.out
-    assert place.judge("promote", new) == 15 and place.shown == (old,)
+    told = place.judge("gate", new, code=15).out
+    assert f"not measured, and {old} was, on {GPU}" in told
+    place.judge("promote", new, code=15)
+    assert place.shown == (old,)
 
 
 MEASURE = """
@@ -175,12 +167,12 @@ def test_a_torch_whose_convolutions_take_twenty_times_as_long_is_held(place: Sto
 
     old, new = place.ids
     place.add(old, "smoke", measure())
-    assert place.judge("promote", old) == 0
+    place.judge("promote", old)
     place.add(new, "smoke", measure("slow"))
-    assert place.judge("promote", new) == 15
-    assert place.judge("gate", new, "--json") == 15
-    (rule,) = [item for item in json.loads(place.out)["rules"] if item["rule"] == "speed"]
+    place.judge("promote", new, code=15)
+    rules = place.judge("gate", new, "--json", code=15).json["rules"]
+    (rule,) = [item for item in rules if item["rule"] == "speed"]
     (slower,) = rule["reasons"][0]["slower"]
     assert "conv2d" in slower["name"] and slower["ratio"] < 0.1
     place.add(new, "smoke", measure(), hours=0.5)
-    assert place.judge("promote", new) == 0
+    place.judge("promote", new)

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import servers
+from crash import FaultyStore
 from stores import require_promises, send_in_parts
 
 from rocm_wheels.core import environment_numbers, errors
@@ -25,6 +26,7 @@ from rocm_wheels.stores.store import (
     Store,
     find_broken_promise,
     open_store,
+    put_file,
     require_conditional_writes,
 )
 
@@ -459,3 +461,29 @@ def test_a_profile_of_aws_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert store.create("a", b"one") == store.read("a").tag
     with pytest.raises(errors.UsageError, match="the settings of AWS cannot be used"):
         store_s3.S3Store("bucket", "", {**env, "AWS_PROFILE": "nobody"}).read("a")
+
+
+PAGE = "v2/torch/index.html"
+
+
+@pytest.mark.parametrize("before", [None, b"old"])
+def test_a_file_is_written_once_whoever_else_writes_the_same(before: bytes | None, tmp_path: Path) -> None:
+    store = folder.FolderStore(tmp_path)
+    if before is not None:
+        store.create(PAGE, before)
+    write = f"{'create' if before is None else 'replace'} {PAGE}"
+    raced = FaultyStore(store, at=write, fault="raced")
+    assert put_file(raced, PAGE, b"new") is False, "another run did it"
+    assert raced.writes == [write]
+    assert put_file(raced, PAGE, b"new") is False, "it is there"
+    assert raced.writes == [write]
+    assert put_file(store, PAGE, b"newer") is True
+    assert store.read(PAGE).content == b"newer"
+
+
+def test_a_file_that_others_write_is_left_to_them(tmp_path: Path) -> None:
+    store = folder.FolderStore(tmp_path)
+    with pytest.raises(ChangedInStoreError) as refused:
+        put_file(FaultyStore(store, at=f"create {PAGE}", fault="other"), PAGE, b"new")
+    assert refused.value.tip
+    assert store.read(PAGE).content == b"other bytes"
