@@ -142,28 +142,14 @@ OTHER_SDK = replace(FULL, version="7.1.0+miniature", roctracer=None, bitcode=Non
 OF_THE_USER = {"SOURCE_DATE_EPOCH": "5", "PYTHONHASHSEED": "9", "MAX_JOBS": "3", "USE_KINETO": "OFF"}
 OF_TRITON = {"TRITON_WHEEL_VERSION_SUFFIX": "+git1234", "TRITON_WHEEL_NAME": "triton"}
 # project, what is asked for, what the user has set, what comes of it
+EXTRA = "PYTORCH_EXTRA_INSTALL_REQUIREMENTS"
+EMBEDDED = "CMAKE_MSVC_DEBUG_INFORMATION_FORMAT"
 OPTIONS: list[tuple[str, dict[str, Any], dict[str, str], dict[str, str | None]]] = [
-    (
-        "pytorch",
-        {"flash_attention": False, "triton_requirement": None},
-        {},
-        {
-            "USE_FLASH_ATTENTION": "OFF",
-            "USE_MEM_EFF_ATTENTION": "OFF",
-            "PYTORCH_EXTRA_INSTALL_REQUIREMENTS": "rocm[libraries]==7.1.0",
-        },
-    ),
-    (
-        "pytorch",
-        {"sdk": OTHER_SDK},
-        {"HIP_DEVICE_LIB_PATH": "/mine"},
-        {
-            "PYTORCH_EXTRA_INSTALL_REQUIREMENTS": "rocm[libraries]==7.1.0+miniature|triton==3.7.0",
-            "CXXFLAGS": f"-I/sdk/lib/rocm_sysdeps/include {QUIET}",
-            "HIP_DEVICE_LIB_PATH": "/mine",
-            "BLAS": None,
-        },
-    ),
+    ("pytorch", {"flash_attention": False, "triton_requirement": None}, {},
+     {"USE_FLASH_ATTENTION": "OFF", "USE_MEM_EFF_ATTENTION": "OFF", EXTRA: "rocm[libraries]==7.1.0"}),
+    ("pytorch", {"sdk": OTHER_SDK}, {"HIP_DEVICE_LIB_PATH": "/mine"},
+     {EXTRA: "rocm[libraries]==7.1.0+miniature|triton==3.7.0", "HIP_DEVICE_LIB_PATH": "/mine", "BLAS": None,
+      "CXXFLAGS": f"-I/sdk/lib/rocm_sysdeps/include {QUIET}"}),
     ("triton", {"offline": True}, {}, {"TRITON_OFFLINE_BUILD": "1"}),
     ("triton", {}, {}, {"TRITON_OFFLINE_BUILD": None}),
     ("pytorch", {"build_number": "7"}, {}, {"PYTORCH_BUILD_NUMBER": "7"}),
@@ -173,39 +159,16 @@ OPTIONS: list[tuple[str, dict[str, Any], dict[str, str], dict[str, str | None]]]
     ("pytorch", {}, {"BLAS": "MKL"}, {"BLAS": "MKL", "OpenBLAS_HOME": None}),
     ("pytorch", {}, {"OpenBLAS_HOME": "/mine"}, {"BLAS": None, "OpenBLAS_HOME": "/mine"}),
     ("pytorch_audio", {"sdk": BARE}, {}, {"BLAS": None, "HIP_DEVICE_LIB_PATH": None}),
-    (
-        "pytorch_audio",
-        {"cache": CCACHE},
-        {},
-        {"CMAKE_C_COMPILER_LAUNCHER": "/bin/ccache", "HIP_CLANG_LAUNCHER": "/bin/ccache"},
-    ),
-    (
-        "pytorch",
-        {"cache": CCACHE, "platform": "windows"},
-        {},
-        {"CMAKE_MSVC_DEBUG_INFORMATION_FORMAT": "Embedded", "HIP_CLANG_LAUNCHER": None},
-    ),
-    (
-        "pytorch",
-        {"cache": SCCACHE},
-        {},
-        {
-            "CMAKE_CXX_COMPILER_LAUNCHER": "/bin/sccache",
-            "HIP_CLANG_LAUNCHER": "/bin/sccache",
-            "CMAKE_MSVC_DEBUG_INFORMATION_FORMAT": None,
-        },
-    ),
-    (
-        "triton",
-        {"triton_environment": OF_TRITON},
-        {"TRITON_APPEND_CMAKE_ARGS": "-DX=1"},
-        {
-            "TRITON_WHEEL_VERSION_SUFFIX": "+git1234+rocm7.1.0",
-            "TRITON_WHEEL_NAME": "triton",
-            "TRITON_APPEND_CMAKE_ARGS": "-DCMAKE_FIND_USE_CMAKE_ENVIRONMENT_PATH=FALSE -DX=1",
-        },
-    ),
-]
+    ("pytorch_audio", {"cache": CCACHE}, {},
+     {"CMAKE_C_COMPILER_LAUNCHER": "/bin/ccache", "HIP_CLANG_LAUNCHER": "/bin/ccache"}),
+    ("pytorch", {"cache": CCACHE, "platform": "windows"}, {},
+     {EMBEDDED: "Embedded", "HIP_CLANG_LAUNCHER": None}),
+    ("pytorch", {"cache": SCCACHE}, {},
+     {"CMAKE_CXX_COMPILER_LAUNCHER": "/bin/sccache", "HIP_CLANG_LAUNCHER": "/bin/sccache", EMBEDDED: None}),
+    ("triton", {"triton_environment": OF_TRITON}, {"TRITON_APPEND_CMAKE_ARGS": "-DX=1"},
+     {"TRITON_WHEEL_VERSION_SUFFIX": "+git1234+rocm7.1.0", "TRITON_WHEEL_NAME": "triton",
+      "TRITON_APPEND_CMAKE_ARGS": "-DCMAKE_FIND_USE_CMAKE_ENVIRONMENT_PATH=FALSE -DX=1"}),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "more", "base", "expected"), OPTIONS)
@@ -217,16 +180,9 @@ def test_options_change_only_what_they_say(
 
 
 def test_what_the_user_has_set_is_kept() -> None:
-    mine = {
-        "CXXFLAGS": "-march=native",
-        "CPPFLAGS": "-DX",
-        "CFLAGS": "-O1",
-        "LDFLAGS": "-Wl,-O1",
-        "LD_LIBRARY_PATH": "/my/lib:/other",
-        "PKG_CONFIG_PATH": "/my/pc",
-        "CMAKE_PREFIX_PATH": "/my/cmake",
-        "PATH": "/my/bin:/sdk/bin:/bin",
-    }
+    mine = {"CXXFLAGS": "-march=native", "CPPFLAGS": "-DX", "CFLAGS": "-O1", "LDFLAGS": "-Wl,-O1"}
+    mine |= {"LD_LIBRARY_PATH": "/my/lib:/other", "PKG_CONFIG_PATH": "/my/pc"}
+    mine |= {"CMAKE_PREFIX_PATH": "/my/cmake", "PATH": "/my/bin:/sdk/bin:/bin"}
     env = compose(request("pytorch"), mine)
     assert env["CXXFLAGS"].endswith(f"{QUIET} -march=native")
     assert env["CPPFLAGS"] == f"{QUIET} -DX"
@@ -238,12 +194,8 @@ def test_what_the_user_has_set_is_kept() -> None:
     assert env["PATH"] == "/sdk/bin:/my/bin:/bin"
 
 
-_FLAGS = st.dictionaries(
-    st.sampled_from(
-        ["CXXFLAGS", "CFLAGS", "LDFLAGS", "LD_LIBRARY_PATH", "PKG_CONFIG_PATH", "CC", "MAX_JOBS"]
-    ),
-    st.text(alphabet="abc-/=: ", max_size=12),
-)
+_NAMES = ["CXXFLAGS", "CFLAGS", "LDFLAGS", "LD_LIBRARY_PATH", "PKG_CONFIG_PATH", "CC", "MAX_JOBS"]
+_FLAGS = st.dictionaries(st.sampled_from(_NAMES), st.text(alphabet="abc-/=: ", max_size=12))
 
 
 @given(_FLAGS, st.sampled_from(["pytorch", "pytorch_audio", "apex", "triton"]))

@@ -61,10 +61,8 @@ def test_runs_as_json_and_a_limit(
     work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = json.loads(told(["runs", "--work-dir", str(work), "--json"], capsys)[1])
-    assert [(run["run"], run["state"]) for run in found] == [
-        ("20261121-170000", "running"),
-        ("20261121-120000", "failed"),
-    ]
+    states = {run["run"]: run["state"] for run in found}
+    assert [*states.items()] == [("20261121-170000", "running"), ("20261121-120000", "failed")]
     assert found[1]["steps"]["build-vision-cp312"]["state"] == "failed"
     monkeypatch.setattr("rocm_wheels.cli.runs._MOST_RUNS", 1)
     _, out, err = told(["runs", "--work-dir", str(work)], capsys)
@@ -89,9 +87,8 @@ def test_one_run_in_full(work: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.contract
 def test_one_run_as_json_has_every_event(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(
-        told(["runs", "show", "20261121-120000", "--work-dir", str(work), "--json"], capsys)[1]
-    )
+    words = ["runs", "show", "20261121-120000", "--work-dir", str(work), "--json"]
+    found = json.loads(told(words, capsys)[1])
     assert found["events"][0]["event"] == "run-begun"
     assert found["outputs"]["build-audio-cp312"][0]["size"] == 3 << 20
     assert (found["running"], found["left"]) == ([], None)
@@ -115,9 +112,8 @@ def test_what_is_at_work_is_shown_when_a_step_alone_came_and_went(
     step = WrittenRun(work / "runs", NOON + timedelta(hours=6))
     step.begin(steps=1, command="rocm-wheels run-step build-vision-cp312 --plan plan.json")
     step.end("failed", 2)
-    assert told(["runs", "show", "--work-dir", str(work)], capsys)[1].startswith(
-        "run 20261121-170000: running, "
-    )
+    shown = told(["runs", "show", "--work-dir", str(work)], capsys)[1]
+    assert shown.startswith("run 20261121-170000: running, ")
 
 
 def test_what_is_at_work_fits_the_terminal_and_names_no_more_than_the_kind_of_an_estimate(
@@ -149,10 +145,8 @@ def test_a_report_is_written_whole_or_to_stdout(
     monkeypatch.chdir(tmp_path)
     code, out, err = told(["runs", "report", "20261121-120000", "--work-dir", str(work)], capsys)
     assert (code, out, err) == (0, "", "report.html: run 20261121-120000, failed\n")
-    assert (
-        told(["runs", "report", "20261121-120000", "--work-dir", str(work), "-o", "-"], capsys)[1]
-        == Path("report.html").read_text()
-    )
+    words = ["runs", "report", "20261121-120000", "--work-dir", str(work), "-o", "-"]
+    assert told(words, capsys)[1] == Path("report.html").read_text()
     assert told(["runs", "report", "--work-dir", str(work), "-o", "deep/er/page.html"], capsys)[0] == 0
     assert "Still running" in Path("deep/er/page.html").read_text()
 
@@ -175,9 +169,8 @@ def test_nothing_in_a_record_controls_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, evil = WrittenRun(tmp_path / "runs"), "\x1b]0;evil\x07\x1b[2J\u202e\x00"
-    run.begin(
-        command=evil, host=evil, version=evil, targets=[evil], platform=evil, lock=evil, lock_digest=evil
-    )
+    texts = dict.fromkeys(("command", "host", "version", "platform", "lock", "lock_digest"), evil)
+    run.begin(targets=[evil], **texts)
     run.begin_step(evil, why=evil, log=evil, estimate={"seconds": 3, "source": evil})
     run.begin_step("build-" + evil, log=evil)
     run.record.write("output", step=evil, path=evil, size=3, sha256=evil)
@@ -193,11 +186,8 @@ def test_nothing_in_a_record_controls_the_terminal(
 
 @pytest.mark.contract
 def test_nothing_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(["runs", "--work-dir", str(tmp_path)], capsys) == (
-        0,
-        "",
-        f"there are no runs in {tmp_path}/runs\n",
-    )
+    nothing = f"there are no runs in {tmp_path}/runs\n"
+    assert told(["runs", "--work-dir", str(tmp_path)], capsys) == (0, "", nothing)
     assert told(["runs", "--work-dir", str(tmp_path), "--json"], capsys) == (0, "[]\n", "")
 
 

@@ -30,9 +30,8 @@ METADATA = (
 def made(folder: Path, files: dict[str, bytes] | None = None, **how: str) -> Path:
     """A wheel with two files, or these."""
     folder.mkdir(exist_ok=True, parents=True)
-    return wheel(
-        folder, files or {"demo/a.py": b"x = 1\n", "demo/b.py": b""}, **{"metadata": METADATA, **how}
-    )  # type: ignore[arg-type]
+    files = files or {"demo/a.py": b"x = 1\n", "demo/b.py": b""}
+    return wheel(folder, files, **{"metadata": METADATA, **how})  # type: ignore[arg-type]
 
 
 def run(capsys: pytest.CaptureFixture[str], *argv: object, code: int = 0) -> tuple[str, str]:
@@ -74,10 +73,9 @@ def test_verify_names_every_fault_of_every_wheel(tmp_path: Path, capsys: pytest.
     cut.write_bytes(good.read_bytes()[:-9])
     run(capsys, "check", good, bad, cut, code=14)
     reports = json.loads(run(capsys, "check", good, bad, cut, "--json", code=14)[0])["wheels"]
-    whole, faulty, unread = [
-        [(f["check"], f["what"]) for f in report["findings"] if f["severity"] == "error"]
-        for report in reports
-    ]
+    whole, faulty, unread = (
+        [(f["check"], f["what"]) for f in one["findings"] if f["severity"] == "error"] for one in reports
+    )
     assert (whole, len(reports[0]["largest"]), len(reports[0]["sha256"])) == ([], 5, 64)
     absolute = "/etc/x: this name leads out of the folder it is unpacked to: absolute"
     assert faulty == [("archive", "4 bytes behind its end record"), ("archive", absolute)]
@@ -146,15 +144,8 @@ def test_a_check_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_retag_writes_beside_and_prints_the_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = made(tmp_path)
-    changes = [
-        "--local-version",
-        "rocm7.2.0",
-        "--add-requirement",
-        "rocm==7.2.0",
-        "--drop-requirement",
-        "JINJA2",
-    ]
-    out, _ = run(capsys, "retag", path, *changes, "--build-tag", "1")
+    changes = "--local-version rocm7.2.0 --add-requirement rocm==7.2.0 --drop-requirement JINJA2"
+    out, _ = run(capsys, "retag", path, *changes.split(), "--build-tag", "1")
     [new] = [Path(line) for line in out.splitlines()]
     assert new == tmp_path / "demo-1.0+rocm7.2.0-1-py3-none-any.whl"
     assert path.exists()
@@ -218,11 +209,8 @@ def test_diff_tells_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[s
         "METADATA: -requires-dist: triton==3.5",
     ]
     found = json.loads(run(capsys, "diff", old, new, "--json")[0])
-    assert (found["added"], found["removed"], found["changed"]) == (
-        ["demo/c.py"],
-        ["demo/b.py"],
-        ["demo/a.py"],
-    )
+    listed = {key: found[key] for key in ("added", "removed", "changed")}
+    assert listed == {"added": ["demo/c.py"], "removed": ["demo/b.py"], "changed": ["demo/a.py"]}
     assert run(capsys, "diff", old, old) == ("", "no difference\n")
     same = json.loads(run(capsys, "diff", old, old, "--json")[0])
     assert not any(same.values())

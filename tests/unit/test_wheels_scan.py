@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,21 +38,16 @@ def test_one_pass_gives_everything(tmp_path: Path, method: int) -> None:
     assert scan.faults == ()
     assert scan.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert scan.size == path.stat().st_size
-    assert {m.name: (m.size, m.digest) for m in scan.members if m.name in FILES} == {
-        name: (len(content), digest_of(content)) for name, content in FILES.items()
-    }
+    expected = {name: (len(content), digest_of(content)) for name, content in FILES.items()}
+    assert {m.name: (m.size, m.digest) for m in scan.members if m.name in FILES} == expected
     assert all(m.recorded for m in scan.members)
     assert scan.texts["demo/__init__.py"] == b"x = 1\n"
     assert {name: code_objects.list_code_targets(code) for name, code in scan.device_code.items()} == {
         "demo/lib/a.so": ["gfx942", "gfx1100"]
     }
     assert scan.metadata and (scan.metadata.name, str(scan.metadata.version)) == ("demo", "1.0")
-    assert {name: list(code) for name, code in scan.device_code.items()} == wheel_code.read_device_code(
-        path
-    ).code
-    assert wheel_code.read_device_code(path) == wheel_code.FoundDeviceCode(
-        wheel_code.read_device_code(path).code, {}
-    )
+    code = {name: list(code) for name, code in scan.device_code.items()}
+    assert wheel_code.read_device_code(path) == wheel_code.FoundDeviceCode(code, {})
 
 
 def test_a_large_member_goes_through_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,45 +60,37 @@ def _line(name: str, content: bytes) -> str:
     return f"{name},{digest_of(content)},{len(content)}\n"
 
 
-@pytest.mark.parametrize(
-    ("change", "fault"),
-    [
-        (
-            lambda r: r.replace(digest_of(FILES["demo/__init__.py"]), HEX),
-            "demo/__init__.py is listed with a digest in hex",
-        ),
-        (
-            lambda r: r.replace(COMMA, digest_of(b"other")),
-            "demo/a, b.txt does not have the digest it is listed with",
-        ),
-        (lambda r: r.replace(COMMA, COMMA + "="), "demo/a, b.txt is listed with a padded digest"),
-        (
-            lambda r: r.replace(COMMA, "md5=abc"),
-            "demo/a, b.txt is listed with a md5 instead of a sha256 digest",
-        ),
-        (lambda r: r.replace(COMMA, ""), "demo/a, b.txt is listed without a digest"),
-        (lambda r: r.replace(COMMA + ",5", COMMA + ",6"), "demo/a, b.txt has 5 bytes, listed with 6"),
-        (lambda r: r.replace(COMMA + ",5", COMMA + ","), "demo/a, b.txt is listed without a size"),
-        (lambda r: r.replace(COMMA + ",5", COMMA + ",five"), "'five' is not a size"),
-        (
-            lambda r: "".join(r.splitlines(keepends=True)[1:]),
-            "demo/__init__.py is in the wheel but not listed",
-        ),
-        (lambda r: r + _line("demo/gone.py", b""), "demo/gone.py is listed but not in the wheel"),
-        (lambda r: r + _line("demo/empty", b""), "demo/empty is listed twice"),
-        (
-            lambda r: r.replace("RECORD,,", "RECORD,sha256=x,3"),
-            "RECORD must be listed without digest and size",
-        ),
-        (lambda r: r.replace(f"{INFO}/RECORD,,\n", ""), f"{INFO}/RECORD does not list itself"),
-        (lambda r: r + "a,b\n", "RECORD:8: 2 fields instead of path, digest and size"),
-        (lambda r: r + '"a', "RECORD is not CSV in UTF-8"),
-        (lambda r: r.replace("sha256", "sha257"), "3 more files: is listed with a sha257 instead"),
-    ],
-)
-def test_faults_of_record_are_named(tmp_path: Path, change: Callable[[str], str], fault: str) -> None:
+AB = "demo/a, b.txt"
+# what is changed in RECORD ("": what is added to it), and what is said of that
+RECORDS = [
+    (digest_of(FILES["demo/__init__.py"]), HEX, "demo/__init__.py is listed with a digest in hex"),
+    (COMMA, digest_of(b"other"), f"{AB} does not have the digest it is listed with"),
+    (COMMA, COMMA + "=", f"{AB} is listed with a padded digest"),
+    (COMMA, "md5=abc", f"{AB} is listed with a md5 instead of a sha256 digest"),
+    (COMMA, "", f"{AB} is listed without a digest"),
+    (COMMA + ",5", COMMA + ",6", f"{AB} has 5 bytes, listed with 6"),
+    (COMMA + ",5", COMMA + ",", f"{AB} is listed without a size"),
+    (COMMA + ",5", COMMA + ",five", "'five' is not a size"),
+    (
+        f'"demo/__init__.py",{digest_of(FILES["demo/__init__.py"])},6\n',
+        "",
+        "demo/__init__.py is in the wheel but not listed",
+    ),
+    ("", _line("demo/gone.py", b""), "demo/gone.py is listed but not in the wheel"),
+    ("", _line("demo/empty", b""), "demo/empty is listed twice"),
+    ("RECORD,,", "RECORD,sha256=x,3", "RECORD must be listed without digest and size"),
+    (f"{INFO}/RECORD,,\n", "", f"{INFO}/RECORD does not list itself"),
+    ("", "a,b\n", "RECORD:8: 2 fields instead of path, digest and size"),
+    ("", '"a', "RECORD is not CSV in UTF-8"),
+    ("sha256", "sha257", "3 more files: is listed with a sha257 instead"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "fault"), RECORDS)
+def test_faults_of_record_are_named(tmp_path: Path, old: str, new: str, fault: str) -> None:
     good = zipfile.ZipFile(wheel(tmp_path, FILES)).read(f"{INFO}/RECORD").decode()
-    faults = scan_wheel(wheel(tmp_path, FILES, record=change(good))).faults
+    assert old in good
+    faults = scan_wheel(wheel(tmp_path, FILES, record=good.replace(old, new) if old else good + new)).faults
     assert len(faults) == 1
     assert fault in faults[0]
     assert "demo-1.0-py3-none-any.whl: demo-1.0.dist-info/RECORD" in faults[0]
@@ -118,22 +104,13 @@ META = "Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n"
     [
         ({"name": "other-1.0-py3-none-any.whl"}, "METADATA names the project demo, the file name says other"),
         ({"name": "demo-2.0-py3-none-any.whl"}, "the folder demo-1.0.dist-info is not of the version 2.0"),
-        (
-            {"name": "demo-1.0-py3-none-linux_x86_64.whl"},
-            "WHEEL does not state the tags py3-none-linux_x86_64",
-        ),
+        ({"name": "demo-1.0-py3-none-linux_x86_64.whl"}, "does not state the tags py3-none-linux_x86_64"),
         ({"name": "demo.whl"}, "demo.whl is not the name of a wheel"),
-        (
-            {"tags": ("py3-none-any", "py2-none-any")},
-            "WHEEL states the tags py2-none-any that are not in the file name",
-        ),
+        ({"tags": ("py3-none-any", "py2-none-any")}, "the tags py2-none-any that are not in the file name"),
         ({"tags": ()}, "WHEEL: no Tag"),
         ({"tags": ("nonsense",)}, "WHEEL: a Tag cannot be read"),
         ({"pure": "perhaps"}, "Root-Is-Purelib is 'perhaps'"),
-        (
-            {"tags": ("py3-none-win32",), "name": "demo-1.0-py3-none-win32.whl"},
-            "Root-Is-Purelib: true, the file name is for a platform",
-        ),
+        ({"tags": ("py3-none-win32",), "name": "demo-1.0-py3-none-win32.whl"}, "the file name is for a pla"),
         ({"metadata": META.replace("1.0", "1.1")}, "METADATA says version 1.1, the file name 1.0"),
         ({"metadata": META.replace("Name: demo\n", "")}, "METADATA: '' is not the name of a project"),
         ({"metadata": META.replace("1.0", "one")}, "Invalid version: 'one'"),
@@ -153,18 +130,9 @@ def test_metadata_is_taken_over(tmp_path: Path) -> None:
     more = f"Requires-Python: >=3.10\n{requires}Provides-Extra: y\n"
     found = scan_wheel(wheel(tmp_path, {}, metadata=META + more + "\nLong: text\n")).metadata
     assert found
-    assert (found.requires_dist, found.provides_extra) == (
-        ("rocm[libraries]==7.1.0", "x; extra == 'y'"),
-        ("y",),
-    )
+    assert found.requires_dist == ("rocm[libraries]==7.1.0", "x; extra == 'y'")
+    assert found.provides_extra == ("y",)
     assert str(found.requires_python) == ">=3.10"
-
-
-def _patch(path: Path, find: bytes, replace: bytes, *, last: bool = False) -> Path:
-    data = path.read_bytes()
-    at = data.rfind(find) if last else data.find(find)
-    path.write_bytes(data[:at] + replace + data[at + len(find) :])
-    return path
 
 
 def test_members_on_top_of_each_other_are_not_inflated(tmp_path: Path) -> None:
@@ -233,9 +201,6 @@ def test_a_member_without_device_code_is_not_inflated(tmp_path: Path) -> None:
     """Its damage beyond the first bytes stays unseen by `targets`, and is seen by the full pass."""
     noise = hashlib.shake_128(b"noise").digest(400_000)
     path = wheel(tmp_path, {"demo/data.bin": noise, "demo/a.so": LIBRARY})
-    _patch(path, noise[300_000:300_010], b"0123456789") if noise[
-        300_000:300_010
-    ] in path.read_bytes() else None
     data = bytearray(path.read_bytes())
     data[250_000] ^= 0xFF
     path.write_bytes(data)
