@@ -93,18 +93,15 @@ def test_a_container_sees_the_cards_that_it_was_given(tmp_path: Path) -> None:
 
 
 def test_nodes_that_are_closed_are_said_at_once(tmp_path: Path) -> None:
-    root = pci(
-        machine(tmp_path, *MACHINES["mi300x_8"]),
-        *[(f"0000:{n:02x}:00.0", "1002:74a1", 0x1200) for n in range(5, 13)],
-    )
+    slots = [(f"0000:{n:02x}:00.0", "1002:74a1", 0x1200) for n in range(5, 13)]
+    root = pci(machine(tmp_path, *MACHINES["mi300x_8"]), *slots)
     for number in range(3, 10):
         (root / NODES / f"{number}/properties").unlink()
     (root / NODES / "notes").mkdir()
     found = look(root)
     assert len(found.usable) == 1 and len(found.gpus) == 8
-    assert found.faults == (
-        "nodes 3, 4, 5, 6, 7, 8, 9 of the amdgpu driver: closed to this process (No such file or directory)",
-    )
+    closed = "nodes 3, 4, 5, 6, 7, 8, 9 of the amdgpu driver: closed to this process"
+    assert found.faults == (f"{closed} (No such file or directory)",)
     assert found.gpus[1].hidden_by == "kfd, which does not list it for this process"
 
 
@@ -143,10 +140,9 @@ def test_a_machine_without_the_driver_is_told_by_its_slots(tmp_path: Path) -> No
     found = look(root)
     assert seen(found) == [("gfx942", None, "derived"), ("amd", None, "unknown")]
     assert found.usable[0].name.endswith("[Instinct MI300X]")
-    assert found.faults == (
-        "an AMD GPU (1002:fffe): its target is unknown; ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH can state it",
-    )
-    assert found.tried == (*("PCI bus: 3 cards", "kfd: no such driver", "rocminfo: not installed"),)
+    unknown = "an AMD GPU (1002:fffe): its target is unknown"
+    assert found.faults == (f"{unknown}; ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH can state it",)
+    assert found.tried == ("PCI bus: 3 cards", "kfd: no such driver", "rocminfo: not installed")
     one_domain = parse_lspci(text("lspci_nn_one_domain.txt"))
     assert {*one_domain} < {*parse_lspci(text("lspci_nn.txt"))} and len(one_domain) == 4
     by_lspci = look(tmp_path / "no", lspci=text("lspci_nn.txt"))
@@ -163,9 +159,8 @@ def test_tools_are_not_asked_where_they_cannot_know_more(tmp_path: Path) -> None
         raise AssertionError("a program was started")
 
     assert detect.detect_hardware({}, root=pci(tmp_path / "a", UHD), run=never).usable == ()
-    assert detect.detect_hardware(
-        {}, root=machine(tmp_path / "b", *MACHINES["mixed"]), run=never, vendors=("amd",)
-    ).usable
+    mixed = machine(tmp_path / "b", *MACHINES["mixed"])
+    assert detect.detect_hardware({}, root=mixed, run=never, vendors=("amd",)).usable
     forced = {"ROCM_BOOTSTRAP_FORCE_GFX_ARCH": "gfx942"}
     assert detect.detect_hardware(forced, root=tmp_path / "c", run=never, vendors=("amd",)).usable
 
@@ -173,9 +168,8 @@ def test_tools_are_not_asked_where_they_cannot_know_more(tmp_path: Path) -> None
 def test_windows_linux_asks_rocm_although_there_is_no_card_on_its_bus(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/dxg").touch()
-    found = look(
-        pci(tmp_path, ("0000:00:01.0", "1414:008e", 0x0302)), rocminfo=text("rocminfo_apu_and_radeon.txt")
-    )
+    root = pci(tmp_path, ("0000:00:01.0", "1414:008e", 0x0302))
+    found = look(root, rocminfo=text("rocminfo_apu_and_radeon.txt"))
     assert seen(found) == [("gfx1100", 1, "read"), ("gfx1151", 0, "read")]
 
 
@@ -237,17 +231,15 @@ def test_a_tool_that_fails_is_said_and_stops_nothing(
     found = look(tmp_path, **answers)
     assert found.gpus == () and len(found.faults) == 1
     assert fault in found.faults[0]
-    after = look(
-        pci(tmp_path, MI300X, RTX), **{key: value for key, value in answers.items() if key != "lspci"}
-    )
+    others = {key: value for key, value in answers.items() if key != "lspci"}
+    after = look(pci(tmp_path, MI300X, RTX), **others)
     assert [one.gfx for one in after.usable] == ["gfx942"]
 
 
 def test_windows_names_the_cards_and_the_driver_their_targets() -> None:
     run = programs(powershell=text("wmi.txt"), clinfo=text("clinfo_amd.txt"))
-    found = detect.detect_hardware(
-        {"HIP_VISIBLE_DEVICES": "0", "ROCR_VISIBLE_DEVICES": ""}, root=Path("/no"), platform="win32", run=run
-    )
+    env = {"HIP_VISIBLE_DEVICES": "0", "ROCR_VISIBLE_DEVICES": ""}
+    found = detect.detect_hardware(env, root=Path("/no"), platform="win32", run=run)
     assert [(one.vendor, one.gfx, one.index, one.visible, one.source) for one in found.gpus] == [
         ("amd", "gfx1100", 0, True, "clinfo"),
         ("intel", None, None, True, "wmi"),
@@ -273,9 +265,8 @@ def test_a_new_vendor_is_one_row_and_one_file(tmp_path: Path, monkeypatch: pytes
     module = ModuleType("rocm_wheels.gpus.acme")
     module.query_acme = query_acme  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(
-        vendors.GPU_VENDORS, "acme", vendors.GpuVendor("1ac3", "Acme", "acme", query="acme:query_acme")
-    )
+    acme = vendors.GpuVendor("1ac3", "Acme", "acme", query="acme:query_acme")
+    monkeypatch.setitem(vendors.GPU_VENDORS, "acme", acme)
     pci(tmp_path, ("0000:03:00.0", "1ac3:0001", 0x0300))
     hardware = look(tmp_path, acme_smi="Anvil 9000")
     [gpu_of_acme] = hardware.gpus
@@ -287,9 +278,8 @@ def test_nvidia_on_windows_is_listed_once() -> None:
     wmi = "PCI\\VEN_10DE&DEV_2684&SUBSYS_889D1043&REV_A1\\4&1|NVIDIA GeForce RTX 4090\n"
     smi = text("nvidia_smi.csv").splitlines()[0]
     found = look(platform="win32", powershell=wmi, nvidia_smi=smi)
-    assert [(one.pci_id, one.capability, one.source) for one in found.gpus] == [
-        ("10de:2684", "8.9", "nvidia-smi")
-    ]
+    (card,) = found.gpus
+    assert (card.pci_id, card.capability, card.source) == ("10de:2684", "8.9", "nvidia-smi")
 
 
 def test_macs() -> None:
@@ -301,9 +291,8 @@ def test_macs() -> None:
         ("amd", "1002:7340", False),
     ]
     assert found.usable == () and found.gpus[1].hidden_by == "macOS, which has no ROCm"
-    assert look(platform="darwin", system_profiler="{}").faults == (
-        "system_profiler printed no list of displays, but '{}'",
-    )
+    said = "system_profiler printed no list of displays, but '{}'"
+    assert look(platform="darwin", system_profiler="{}").faults == (said,)
 
 
 def test_the_driver_says_its_version_or_its_kernels(tmp_path: Path) -> None:

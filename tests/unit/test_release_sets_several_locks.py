@@ -55,20 +55,16 @@ def test_each_wheel_is_of_the_lock_inside_it_and_of_each_lock_all_is_there(tmp_p
     files = found.list_files()
     for lock in LOCKS:
         assert files[found.paths.lock_file(digest_lock(lock))] == format_lock(lock).encode()
-    again = stage.plan_stage(
-        [wheel.path for wheel in found.wheels], (OLDER, NEWER, OLDER), paths=found.paths, layout="variants"
-    )
+    wheels = [wheel.path for wheel in found.wheels]
+    again = stage.plan_stage(wheels, (OLDER, NEWER, OLDER), paths=found.paths, layout="variants")
     assert again.document == document
     # a gate sees what a lock wants, by its ROCm
     older = [file for file in document.files if file.label != "rocm7.0"]
     lacking = document.model_copy(update={"files": tuple(older)})
-    for one, missing in (
-        (document, ()),
-        (lacking, (f"torch for Python {PYTHON} and gfx942 with ROCm 7.0.2",)),
-    ):
-        rules = {
-            rule.rule: rule for rule in gate.judge_set(policy.load_policy(), "nightly", one, (), MOMENT).rules
-        }
+    cell = f"torch for Python {PYTHON} and gfx942 with ROCm 7.0.2"
+    for one, missing in ((document, ()), (lacking, (cell,))):
+        verdict = gate.judge_set(policy.load_policy(), "nightly", one, (), MOMENT)
+        rules = {rule.rule: rule for rule in verdict.rules}
         (reason,) = rules["complete"].reasons
         assert (reason.facts["planned"], reason.facts.get("cells", ())) == (5, missing)
     assert rules["hashes"].outcome == "fail"
@@ -85,16 +81,13 @@ def test_a_gpu_is_tested_when_the_wheels_of_each_rocm_are(tmp_path: Path) -> Non
         return said("smoke", gfx=gfx, document=document, hashes=tuple(hashes))
 
     known: list[store.StoredEvidence] = []
-    for one, other, expected in (
-        (passed("gfx1100", "rocm7.1", "null", ""), None, {"gfx1100": "pass", "gfx942": "fail"}),
-        (
-            passed("gfx942", "rocm7.1", "null"),
-            passed("gfx942", "", "null"),
-            {"gfx1100": "pass", "gfx942": "fail"},
-        ),
-        (passed("gfx942", "rocm7.0", "null"), None, {"gfx1100": "pass", "gfx942": "pass"}),
+    missed = {"gfx1100": "pass", "gfx942": "fail"}
+    for more, expected in (
+        ([passed("gfx1100", "rocm7.1", "null", "")], missed),
+        ([passed("gfx942", "rocm7.1", "null"), passed("gfx942", "", "null")], missed),
+        ([passed("gfx942", "rocm7.0", "null")], {"gfx1100": "pass", "gfx942": "pass"}),
     ):
-        known += [one] if other is None else [one, other]
+        known += more
         found = judged(rules, *known, document=document).rules
         assert {rule.gfx: rule.outcome for rule in found if rule.rule == "smoke"} == expected
 
@@ -147,26 +140,16 @@ _IDLE = OLDER.model_copy(update={"rocm": "6.4.4"})
 @pytest.mark.parametrize(
     ("change", "locks", "said"),
     [
-        (
-            _no_lock("triton"),
-            LOCKS,
-            r"triton-.*: it has no lock inside, and could be of the lock .* or the lock",
-        ),
-        (
-            _moved,
-            LOCKS,
-            r"rocm7\.0.*: it is of none of the locks: not of the lock .*built with ROCm 7\.0\.3, the",
-        ),
-        (
-            _no_lock("newer"),
-            (OLDER, _IDLE),
-            r"rocm7\.1.*: it has no lock inside, and could be of none of",
-        ),
+        (_no_lock("triton"), LOCKS,
+         r"triton-.*: it has no lock inside, and could be of the lock .* or the lock"),
+        (_moved, LOCKS,
+         r"rocm7\.0.*: it is of none of the locks: not of the lock .*built with ROCm 7\.0\.3, the"),
+        (_no_lock("newer"), (OLDER, _IDLE), r"rocm7\.1.*: it has no lock inside, and could be of none of"),
         (lambda made: None, (*LOCKS, _IDLE), r"no wheel is of the lock \w{12} with ROCm 6\.4\.4 for gfx942"),
         (lambda made: None, (NEWER, _WINDOWS), r"the locks are for linux and windows"),
         (lambda made: made.pop("newer"), LOCKS, r"no variant label, and no variant here is the same"),
     ],
-)
+)  # fmt: skip
 def test_wheels_that_cannot_be_one_set(
     change: Callable[[Drafts], object], locks: Sequence[Lock], said: str, tmp_path: Path
 ) -> None:
@@ -177,7 +160,6 @@ def test_wheels_that_cannot_be_one_set(
 
 
 def test_only_variants_have_several_locks(tmp_path: Path) -> None:
-    with pytest.raises(
-        errors.RocmWheelsError, match=r"2 locks were given, and wheels of multi-arch are all of one"
-    ):
+    said = r"2 locks were given, and wheels of multi-arch are all of one"
+    with pytest.raises(errors.RocmWheelsError, match=said):
         plan(tmp_path, several_drafts(), layout="multi-arch")

@@ -52,33 +52,32 @@ def table(text: str = TABLE) -> torch_tests.TorchTestTable:
     return records.parse_record(text, torch_tests.TorchTestTable, name="t.yaml")
 
 
+def known_on(
+    torch: str, gfx: str, platform: str, python: str = "3.12", today: date = DAY
+) -> torch_tests.KnownTests:
+    return torch_tests.select_known_tests(table().known, torch, gfx, platform, python, today=today)  # type: ignore[arg-type]
+
+
 def test_what_is_known_is_known_of_exact_names_in_one_place() -> None:
-    here = torch_tests.select_known_tests(
-        table().known, "2.13.0a0+rocm7.1", "gfx942", "linux", "3.12", today=DAY
-    )
+    here = known_on("2.13.0a0+rocm7.1", "gfx942", "linux")
     assert here.find_test("test_a.py::TestB::test_print").effect == "fails"  # type: ignore[union-attr]
     assert here.find_test("test_a.py::TestA::test_print").effect == "hangs"  # type: ignore[union-attr]
     for other in ("test_a.py::TestB::test_print_cuda", "test_b.py::TestB::test_print", "test_a.py", "pytest"):
         assert here.find_test(other) is None
     assert here.list_names("", skipped=True) == ["test_a.py::TestA::test_print", "dynamo/*.py::test_f"]
     assert here.list_names("test_a.py", skipped=True) == ["test_a.py::TestA::test_print"]
-    elsewhere = torch_tests.select_known_tests(
-        table().known, "2.14.0", "gfx1100", "windows", "3.11", today=DAY
-    )
+    elsewhere = known_on("2.14.0", "gfx1100", "windows", "3.11")
     assert elsewhere.find_test("test_a.py::TestB::test_print") is None
     assert elsewhere.list_names("test_a.py", skipped=True) == ["test_a.py::test_w"]
     for file in ("dynamo/test_x.py", "dynamo/deep/test_y.py"):
         assert here.find_test(f"{file}::T::test_f") is not None
         assert here.list_names(file, skipped=True) == [f"{file}::test_f"] == here.list_names(file)
-    assert (
-        here.find_test("inductor/test_x.py::T::test_f") is None
-        and here.list_names("test_b.py", skipped=True) == []
-    )
+    assert here.find_test("inductor/test_x.py::T::test_f") is None
+    assert here.list_names("test_b.py", skipped=True) == []
 
 
 def test_what_is_known_counts_up_to_a_day_and_says_then_what_it_was() -> None:
-    later = DAY + timedelta(days=1)
-    here = torch_tests.select_known_tests(table().known, "2.13.0", "gfx942", "linux", "3.12", today=later)
+    here = known_on("2.13.0", "gfx942", "linux", today=DAY + timedelta(days=1))
     assert here.find_test("test_a.py::TestB::test_print") is None and here.list_names("", skipped=True) == []
     row = here.find_expired("test_a.py::TestB::test_print")
     assert row is not None and row.reason == "r"
@@ -104,9 +103,8 @@ def test_the_suites_of_the_table_can_be_run() -> None:
             assert group.run_by == "run_test" or not group.words
     targets = {target for row in tables.known for target in row.targets}
     assert targets <= gfx.get_gfx_targets().keys()
-    imported = records.load_record(
-        project_names.get_data_folder() / "therock_known_tests.yaml", torch_tests.KnownTestTable
-    )
+    path = project_names.get_data_folder() / "therock_known_tests.yaml"
+    imported = records.load_record(path, torch_tests.KnownTestTable)
     entries = [entry for group in imported.groups for entry in group.entries]
     assert all((entry.issue is None) != (entry.line is None) for entry in entries)
 
@@ -133,12 +131,9 @@ def test_files_are_chosen_and_shared_out(tmp_path: Path) -> None:
     suite = table().suites["default"]
 
     def files(**chosen: Any) -> list[str]:
-        return [
-            part.name
-            for part in torch_test_plan.plan_test_files(
-                suite, torch_test_plan.TorchTestSelection(**chosen), tmp_path, Path("x"), {}
-            ).files
-        ]
+        selection = torch_test_plan.TorchTestSelection(**chosen)
+        planned = torch_test_plan.plan_test_files(suite, selection, tmp_path, Path("x"), {})
+        return [part.name for part in planned.files]
 
     assert files() == ["test_a", "nn/test_b"]
     assert files(exclude=("test_a",)) == ["nn/test_b"]
@@ -164,9 +159,8 @@ def test_files_are_shared_out_by_how_long_they_took_the_longest_first(tmp_path: 
     took = {"test_a": 10.0, "test_c": 700.0, "test_d": 400.0, "test_e": 350.0, "test_g": 20.0}
 
     def plan(shard: int, shards: int = 2, **durations: float) -> torch_test_plan.TorchTestPlan:
-        chosen = torch_test_plan.TorchTestSelection(
-            include=tuple(names), shard=shard, shards=shards, durations=durations
-        )
+        share = {"include": tuple(names), "shard": shard, "shards": shards}
+        chosen = torch_test_plan.TorchTestSelection(**share, durations=durations)  # type: ignore[arg-type]
         return torch_test_plan.plan_test_files(table().suites["default"], chosen, tmp_path, Path("x"), {})
 
     first, second = ([file.file for file in plan(shard, **took).files] for shard in (1, 2))
@@ -237,25 +231,17 @@ TORCH = next(file for file in SET.files if file.project == "torch" and "cp312" i
 def results(folder: Path, *failed: str, flaky: tuple[str, ...] = (), **more: Any) -> Path:
     """Write the results of a run in which two tests passed and these failed, as the command does."""
     folder.mkdir(parents=True)
-    here = torch_tests.select_known_tests(table().known, "2.13.0", "gfx1030", "linux", "3.12", today=DAY)
+    here = known_on("2.13.0", "gfx1030", "linux")
     tests = [TestResult(name=f"test_a.py::T::{name}", outcome="passed", seconds=0.1) for name in ("x", "y")]
     for name in failed:
         row = here.find_test(f"test_a.py::T::{name}")
         known = "" if row is None else runner.describe_known(row)
         tests.append(TestResult(name=f"test_a.py::T::{name}", outcome="failed", detail="r", known=known))
     tests += [TestResult(name=f"test_a.py::T::{name}", outcome="passed", tries=2) for name in flaky]
-    found: dict[str, Any] = {
-        "kind": "tests",
-        "tool": "rocm-wheels 1 tests",
-        "when": NOW,
-        "host": "runner-1 (Linux)",
-        "subject": "torch 2.9.1+rocm7.1.0, Python 3.12, tests of 111111111111",
-        "gfx": "gfx1030",
-        "wheels": {TORCH.name: TORCH.sha256},
-        "suite": Suite(name="full"),
-        "files": {"test_a": 1.0},
-        "tests": tests,
-    }
+    found: dict[str, Any] = {"kind": "tests", "tool": "rocm-wheels 1 tests", "when": NOW}
+    found["subject"] = "torch 2.9.1+rocm7.1.0, Python 3.12, tests of 111111111111"
+    found |= {"host": "runner-1 (Linux)", "gfx": "gfx1030", "wheels": {TORCH.name: TORCH.sha256}}
+    found |= {"suite": Suite(name="full"), "files": {"test_a": 1.0}, "tests": tests}
     write_results(folder, Results.model_validate({**found, **more}))
     return folder
 
@@ -303,9 +289,8 @@ def test_without_evidence_the_gate_says_what_to_type() -> None:
     (rule,) = verdict.failures
     assert "no-pass" in rule.codes
     step = next_step.find_next_step(verdict)
-    assert (
-        ": rocm-wheels test torch --family gfx1030 --wheels WHEELS --suite full --output-dir torch; " in step
-    )
+    run = "rocm-wheels test torch --family gfx1030 --wheels WHEELS --suite full --output-dir torch"
+    assert f": {run}; " in step
     assert step.endswith(f"rocm-wheels set evidence add STORE --set {SET.id} --from torch")
 
 
