@@ -43,21 +43,16 @@ def make_plain(folder: Path) -> Path:
     """A wheel with one host library, which needs no symbol of any version."""
     if sys.platform != "linux" or shutil.which("cc") is None:
         pytest.skip("links an ELF library")
-    subprocess.run(
-        ["cc", "-shared", "-nostdlib", "-x", "c", "-", "-o", "x.so"], input=b"", cwd=folder, check=True
-    )
+    words = ["cc", "-shared", "-nostdlib", "-x", "c", "-", "-o", "x.so"]
+    subprocess.run(words, input=b"", cwd=folder, check=True)
     return Draft("plain", "1.0", members={"plain/x.so": (folder / "x.so").read_bytes()}).write(folder)
 
 
 def make_variant(folder: Path) -> Path:
     """A torch that was stamped."""
     (folder / "plain").mkdir()
-    assert (
-        boundary.run_command(
-            main.cli, ["wheel", "stamp", str(make_torch(folder / "plain")), "-o", str(folder)]
-        )
-        == 0
-    )
+    words = ["wheel", "stamp", str(make_torch(folder / "plain")), "-o", str(folder)]
+    assert boundary.run_command(main.cli, words) == 0
     (variant,) = folder.glob("*.whl")
     return variant
 
@@ -93,9 +88,8 @@ def report(
 
     def run(*more: str | Path) -> tuple[int, Any]:
         capfd.readouterr()
-        code = boundary.run_command(
-            main.cli, ["wheel", *request.param.split(), str(wheel), *words, *map(str, more), "--json"]
-        )
+        argv = ["wheel", *request.param.split(), str(wheel), *words, *map(str, more), "--json"]
+        code = boundary.run_command(main.cli, argv)
         out = capfd.readouterr().out
         return code, json.loads(out) if out else None
 

@@ -45,22 +45,19 @@ def test_wheels_pin_those_of_their_set(said: str, pinned: bool) -> None:
     if pinned:
         set_conflicts.require_pins(document, requires(document, said))
     else:
-        with pytest.raises(
-            errors.ReleaseError, match=r"are not pinned to it: torchvision-.* requires torch"
-        ) as found:
+        said_so = r"are not pinned to it: torchvision-.* requires torch"
+        with pytest.raises(errors.ReleaseError, match=said_so) as found:
             set_conflicts.require_pins(document, requires(document, said))
         assert "exact versions" in str(found.value.tip)
 
 
 def needing(document: wheel_set.SetDocument, **needs: list[str]) -> dict[str, list[Requirement]]:
     """What projects require: as it is said, or in the version of the set."""
-    return {
-        file.name: [
-            Requirement(one if set(one) & set("=<>") else f"{one}=={V}")
-            for one in needs.get(file.project, [])
-        ]
-        for file in document.files
-    }
+
+    def pin(said: str) -> Requirement:
+        return Requirement(said if set(said) & set("=<>") else f"{said}=={V}")
+
+    return {file.name: [pin(one) for one in needs.get(file.project, [])] for file in document.files}
 
 
 def test_what_nothing_ties_is_refused() -> None:
@@ -87,53 +84,44 @@ def test_what_an_extra_requires_is_pinned_and_comes_first() -> None:
     loose = needing(document, torch=[f"{KERNELS}>=1 ; {BY_EXTRA}"])
     with pytest.raises(errors.ReleaseError, match=f"are not pinned to it: torch-.* requires {KERNELS}"):
         set_conflicts.require_pins(document, loose)
-    # what pins torch decides by itself
-    set_conflicts.require_pins(
-        document, {**both, **loose, **needing(a_set(wheel(KERNELS)), **{KERNELS: ["torch"]})}
-    )
+    by_itself = needing(a_set(wheel(KERNELS)), **{KERNELS: ["torch"]})  # what pins torch decides
+    set_conflicts.require_pins(document, {**both, **loose, **by_itself})
 
 
 def test_sets_that_share_what_ties_them_are_not_shown_together() -> None:
     def a_release(number: str, torch: str = V) -> wheel_set.SetDocument:
-        new = {"version": number, "sha256": sha(number)}
-        return a_set(
-            wheel("torch", version=torch, sha256=sha(torch)),
-            wheel("torchvision", **new),
-            wheel("torchaudio", **new),
-        )
+        companions = [wheel(one, version=number, sha256=sha(number)) for one in ("torchvision", "torchaudio")]
+        return a_set(wheel("torch", version=torch, sha256=sha(torch)), *companions)
 
     old, new = a_release("1"), a_release("2")
     requires = needing(new, torchvision=["torch"], torchaudio=["torch"])
-    with pytest.raises(
-        errors.ReleaseError, match=r"differ in torchaudio, torchvision, .* ties torchaudio to torchvision"
-    ):
+    said = r"differ in torchaudio, torchvision, .* ties torchaudio to torchvision"
+    with pytest.raises(errors.ReleaseError, match=said):
         set_conflicts.require_ties(new, requires, [old])
     set_conflicts.require_ties(new, requires, [a_release("1", "2.9.0")])
     set_conflicts.require_ties(new, needing(new, torchvision=["torch"], torchaudio=["torchvision"]), [old])
 
 
-def rebuilt(file: wheel_set.SetFile) -> wheel_set.SetFile:
-    name = file.name.replace("-cp312-cp312", "-1-cp312-cp312").replace("-cp311-cp311", "-1-cp311-cp311")
+def renamed(file: wheel_set.SetFile, old: str, new: str) -> wheel_set.SetFile:
+    name = file.name.replace(old, new)
     return file.model_copy(update={"name": name, "sha256": sha(name)})
+
+
+def rebuilt(file: wheel_set.SetFile) -> wheel_set.SetFile:
+    return renamed(file, "-cp312-cp312", "-1-cp312-cp312")
 
 
 def windows(file: wheel_set.SetFile) -> wheel_set.SetFile:
-    name = file.name.replace("linux_x86_64", "win_amd64")
-    return file.model_copy(update={"name": name, "sha256": sha(name)})
+    return renamed(file, "linux_x86_64", "win_amd64")
 
 
 def test_wheels_do_not_take_the_place_of_others() -> None:
     torch, vision = PAIR
     shown = a_set(*PAIR)
-    set_conflicts.refuse_overlaps(
-        a_set(rebuilt(torch), vision), [shown]
-    )  # the same set with one project exchanged
-    set_conflicts.refuse_overlaps(
-        a_set(wheel("torch", "311"), wheel("torchvision", "311")), [shown]
-    )  # another Python
-    newer = vision.model_copy(
-        update={"name": vision.name.replace("2.9.1", "3"), "version": "3", "sha256": sha("3")}
-    )
+    # the same set with one project exchanged, and another Python
+    set_conflicts.refuse_overlaps(a_set(rebuilt(torch), vision), [shown])
+    set_conflicts.refuse_overlaps(a_set(wheel("torch", "311"), wheel("torchvision", "311")), [shown])
+    newer = renamed(vision, "2.9.1", "3").model_copy(update={"version": "3"})
     newer_linux = rebuilt(torch).model_copy(update={"name": torch.name.replace("linux", "manylinux_2_28")})
     for_all = rebuilt(torch).model_copy(update={"name": torch.name.replace("cp312-cp312", "cp39-abi3")})
     set_conflicts.refuse_overlaps(a_set(windows(torch), windows(vision)), [shown])

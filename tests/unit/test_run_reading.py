@@ -31,13 +31,8 @@ def whole(runs: Path) -> WrittenRun:
 
 def test_a_whole_run(tmp_path: Path) -> None:
     run = run_record.read_run(whole(tmp_path).folder)
-    assert (run.id, run.state, run.seconds, run.damaged, run.torn) == (
-        "20261121-120000",
-        "failed",
-        42.5,
-        0,
-        False,
-    )
+    assert (run.id, run.state, run.seconds) == ("20261121-120000", "failed", 42.5)
+    assert (run.damaged, run.torn) == (0, False)
     assert {name: (s.state, s.seconds) for name, s in run.steps.items()} == {
         "install-rocm-cp312": ("skipped", None),
         "build-pytorch-cp312": ("done", 40),
@@ -47,68 +42,67 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert run.count_steps("done", "skipped") == 2
 
 
+TORCH = "build-pytorch-cp312"
+
+
+def begun(runs: Path, **process: object) -> WrittenRun:
+    """A run whose step is at work."""
+    run = WrittenRun(runs)
+    run.begin(**process)
+    run.begin_step(TORCH, **process)
+    return run
+
+
+def states(run: WrittenRun) -> tuple[str, str]:
+    """How the run and its step are."""
+    found = run_record.read_run(run.folder)
+    return found.state, found.steps[TORCH].state
+
+
 def test_a_run_without_an_end_is_running_while_its_process_lives(tmp_path: Path) -> None:
-    run = WrittenRun(tmp_path)
-    run.begin()
-    run.begin_step("build-pytorch-cp312")
-    alive = run_record.read_run(run.folder)
-    assert (alive.state, alive.steps["build-pytorch-cp312"].state) == ("running", "running")
+    assert states(begun(tmp_path)) == ("running", "running")
 
 
 @pytest.mark.parametrize("process", [{"pid": 2**22 + 1}, {"began": "another boot 1"}, {"pid": None}])
 def test_a_run_without_an_end_was_killed_when_its_process_is_gone(
     tmp_path: Path, process: dict[str, object]
 ) -> None:
-    run = WrittenRun(tmp_path)
-    run.begin(**process)
-    run.begin_step("build-pytorch-cp312", **process)
-    gone = run_record.read_run(run.folder)
-    assert (gone.state, gone.steps["build-pytorch-cp312"].state) == ("killed", "killed")
-    assert gone.steps["build-pytorch-cp312"].seconds is None
+    run = begun(tmp_path, **process)
+    assert states(run) == ("killed", "killed")
+    assert run_record.read_run(run.folder).steps[TORCH].seconds is None
 
 
 def test_a_step_that_outlives_its_run_is_still_shown_at_work(tmp_path: Path) -> None:
     run = WrittenRun(tmp_path)
     run.begin(pid=2**22 + 1)
-    run.begin_step("build-pytorch-cp312")
-    assert (
-        run_record.read_run(run.folder).state,
-        run_record.read_run(run.folder).count_steps("running"),
-    ) == ("killed", 1)
+    run.begin_step(TORCH)
+    assert states(run) == ("killed", "running")
 
 
 def test_a_run_on_another_machine_cannot_be_called_killed(tmp_path: Path) -> None:
     run = WrittenRun(tmp_path)
     run.begin(host="another", pid=2**22 + 1)
-    assert (run_record.read_run(run.folder).state, run_record.read_run(run.folder).elsewhere) == (
-        "running",
-        True,
-    )
+    found = run_record.read_run(run.folder)
+    assert (found.state, found.elsewhere) == ("running", True)
     run.end()
-    assert (run_record.read_run(run.folder).state, run_record.read_run(run.folder).elsewhere) == (
-        "done",
-        False,
-    )
+    found = run_record.read_run(run.folder)
+    assert (found.state, found.elsewhere) == ("done", False)
 
 
 def test_an_end_of_the_run_ends_its_steps(tmp_path: Path) -> None:
-    run = WrittenRun(tmp_path)
-    run.begin()
-    run.begin_step("build-pytorch-cp312")
+    run = begun(tmp_path)
     run.end("interrupted", 130)
-    assert run_record.read_run(run.folder).steps["build-pytorch-cp312"].state == "killed"
+    assert states(run)[1] == "killed"
 
 
 def test_durations_do_not_follow_a_clock_that_is_set(tmp_path: Path) -> None:
-    run = WrittenRun(tmp_path)
-    run.begin()
-    run.begin_step("build-pytorch-cp312")
+    run = begun(tmp_path)
     run.clock.jump = timedelta(hours=-30)
     run.clock.seconds += 7
-    run.end_step("build-pytorch-cp312", seconds=None)
+    run.end_step(TORCH, seconds=None)
     run.record.write("run-ended", outcome="done", seconds=None, exit_code=0)
     found = run_record.read_run(run.folder)
-    assert (found.steps["build-pytorch-cp312"].seconds, found.seconds) == (7, 7)
+    assert (found.steps[TORCH].seconds, found.seconds) == (7, 7)
 
 
 def test_a_step_that_began_again_counts_from_there(tmp_path: Path) -> None:
@@ -153,10 +147,9 @@ def test_damage_is_counted_and_the_rest_is_read(
 
 def test_a_step_shows_even_when_its_begin_is_damaged(tmp_path: Path) -> None:
     run = whole(tmp_path)
-    text = run.record.path.read_bytes().replace(
-        b'"step-begun","step":"build-audio', b'"step-begun,"step":"build-audio'
-    )
-    run.record.path.write_bytes(text)
+    text = run.record.path.read_bytes()
+    damaged = text.replace(b'"step-begun","step":"build-audio', b'"step-begun,"step":"build-audio')
+    run.record.path.write_bytes(damaged)
     found = run_record.read_run(run.folder)
     assert (found.damaged, found.steps["build-audio-cp312"].seconds) == (1, 2.5)
 
