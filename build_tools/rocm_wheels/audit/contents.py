@@ -197,7 +197,7 @@ def check_metadata_text(wheel: AuditedWheel) -> Findings:
     """What METADATA's folder says can be read, and is about this wheel.
 
     Why: Control characters hide text, or command a terminal; the rest is read in different ways.
-    Fix: Build the wheel again: no back end writes this. `rocm-wheels wheel stamp` writes variant.json.
+    Fix: Build the wheel again: no back end writes this.
 
     METADATA and entry points are plain text; variant.json is of the variant that the file name has, and of
     targets and a ROCm that the wheel is for; our bill of materials is of this project and version.
@@ -207,7 +207,8 @@ def check_metadata_text(wheel: AuditedWheel) -> Findings:
     unreadable = {finding.subject for finding in hazards}
     where, bill = (f"{wheel.dist_info}/{file}" for file in (document.VARIANT_FILE_NAME, sbom.SBOM_MEMBER))
     if where not in unreadable:
-        yield from _judge_variant(wheel, where)
+        stamp = "`rocm-wheels wheel stamp` writes it"
+        yield from (replace(finding, tip=stamp) for finding in _judge_variant(wheel, where))
     if bill in wheel.scan.texts and bill not in unreadable and wheel.scan.metadata is not None:
         stated: Any = json.loads(wheel.scan.texts[bill])
         for key in ("metadata", "component"):
