@@ -1,4 +1,4 @@
-"""A newcomer's entry: a family, a Python, a torch line, a runner, in a copy of the project."""
+"""A newcomer's entry in the tables of the matrix, in a copy of the project; files that a branch changed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from git import Actor, Repo
 
-pytestmark = pytest.mark.contract_slow
+from rocm_wheels.ci import matrix_report
+from rocm_wheels.cli import matrix
+from rocm_wheels.core import errors
 
 CLONE = Path(__file__).resolve().parents[2]
 
@@ -48,6 +52,7 @@ def edit(copy: Path, table: str, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
 
 
+@pytest.mark.contract_slow
 def test_one_entry_each(copy: Path) -> None:
     before = {row["name"] for row in rows(copy, "--rows", "lines")}
     lines = (copy / "build_tools" / "rocm_wheels" / "data" / "release_lines.yaml").read_text(encoding="utf-8")
@@ -68,3 +73,35 @@ def test_one_entry_each(copy: Path) -> None:
     assert {row["python"] for row in cells} == {"3.12", "3.14t"}
     assert {row["tester"] for row in cells if row["family"] == "gfx1152"} == {"my-gpu"}
     assert "gfx1152" in {row["family"] for row in rows(copy, "--trigger", "presubmit", "--rows", "cells")}
+
+
+@pytest.mark.contract
+def test_files_that_a_branch_changed(tmp_path: Path) -> None:
+    repo, who = Repo.init(tmp_path), Actor("a", "a@example.org")
+    for name in ("kept", "moved", "edited"):
+        (tmp_path / name).write_text(name * 20)
+    repo.index.add(["kept", "moved", "edited"])
+    base = repo.index.commit("first", author=who, committer=who)
+    repo.index.move(["moved", "away"])
+    repo.index.commit("second", author=who, committer=who)
+    (tmp_path / "edited").write_text("now")
+    (tmp_path / "new ü").write_text("new")
+    assert matrix_report.list_changed_since(tmp_path, base.hexsha) == ["away", "edited", "moved", "new ü"]
+    assert matrix_report.list_changed_since(tmp_path, "0" * 40) == [
+        "away",
+        "edited",
+        "kept",
+        "new ü",
+    ]  # GitHub's "no commit"
+    with pytest.raises(errors.UsageError, match="is no git repository"):
+        matrix_report.list_changed_since(tmp_path / "kept", "HEAD")
+    with pytest.raises(errors.UsageError, match="there is no commit no-such-ref"):
+        matrix_report.list_changed_since(tmp_path, "no-such-ref")
+    with pytest.raises(errors.UsageError, match="there is no commit '' in"):
+        matrix_report.list_changed_since(tmp_path, "")
+
+
+@pytest.mark.contract
+def test_a_commit_that_is_not_there_is_said() -> None:
+    result = CliRunner().invoke(matrix.matrix_command, ["--since", "no-such-ref"])
+    assert isinstance(result.exception, errors.UsageError)
