@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import call
 from crash import killed_at_events
 from pythons import torch
 from wheels import wheel
 
-from rocm_wheels.cli import boundary
-from rocm_wheels.cli.install import install_command
 from rocm_wheels.core.installation import name_uv
 
 BASE = Path(getattr(sys, "_base_executable", sys.executable))
@@ -39,12 +36,7 @@ def pythons_here() -> dict[str, Path]:
 
 
 @pytest.fixture(autouse=True)
-def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_", "ROCM_", "AMD_", "HSA_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+def own_folders(own_caches: None, tmp_path: Path) -> None:
     torch(tmp_path / "builds", VERSION, "triton==3.5.0")
     wheel(tmp_path / "builds", "triton", "3.5.0")
     wheel(tmp_path / "builds", "apex", "1.0", requires=(f"torch=={VERSION}",))
@@ -61,74 +53,44 @@ def packages(folder: Path) -> set[str]:
 
 
 @pytest.mark.contract
-def test_it_is_planned_then_made_then_used_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_planned_then_made_then_used_again(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "venv"
     (tmp_path / "new").mkdir()
     given = words(folder, "torch")
-    assert boundary.run_command(install_command, [*given, "--dry-run"]) == 0
-    said = capsys.readouterr().out
+    said = call("install", *given, "--dry-run").out
     assert f"into {folder} (Python " in said and f", new, of {BASE})" in said
     by_hand = said.partition("by hand:\n")[2].splitlines()
     assert by_hand[0] == f"  {name_uv()} venv --no-config --no-project --python {BASE} {folder}"
     assert not folder.exists()
-    assert boundary.run_command(install_command, given) == 0
-    capsys.readouterr()
+    call("install", *given)
     assert packages(folder) == {"torch", "triton"}
     python = folder / "bin" / "python"
     ask = "import sys, torch; print(sys.prefix, sys.base_prefix != sys.prefix, torch.__file__)"
     told = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.split()
     assert told == [str(folder), "True", str(next(folder.rglob("torch/__init__.py")))]
-    assert boundary.run_command(install_command, [*given, "apex"]) == 0  # what is there stays
+    call("install", *given, "apex")  # what is there stays
     assert packages(folder) == {"torch", "triton", "apex"}
-    capsys.readouterr()
-    assert boundary.run_command(install_command, [*given, "--json"]) == 0
-    plan = json.loads(capsys.readouterr().out)
+    plan = call("install", *given, "--json").json
     assert (plan["made_of"], plan["prefix"]) == (None, str(folder))
 
 
-KILL = """
-import os, signal, sys
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.install import install_command
-from rocm_wheels.core import process
-
-def die(*given, **more):
-    if sys.argv[1] == "after":
-        run(*given, **more)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-run, process.run_command = process.run_command, die
-run_command(install_command, sys.argv[2:])
-"""
-
-
 @pytest.mark.contract
 @pytest.mark.skipif(sys.platform == "win32", reason="kills as POSIX does")
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_the_same_command_makes_what_a_killed_one_began(when: str, tmp_path: Path) -> None:
-    folder = tmp_path / "venv"
-    given = words(folder, "torch")
-    killed = subprocess.run([sys.executable, "-c", KILL, when, *given], capture_output=True, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert (folder / "pyvenv.cfg").exists() == (when == "after") and packages(folder) == set()
-    assert boundary.run_command(install_command, given) == 0
-    assert packages(folder) == {"torch", "triton"}
-
-
-@pytest.mark.contract
-@pytest.mark.skipif(sys.platform == "win32", reason="kills as POSIX does")
-def test_the_same_command_finishes_what_was_cut_at_a_step_of_our_own(
-    tmp_path: Path, *, exhaustive: bool
+@pytest.mark.parametrize("like", ["", r"^subprocess\.Popen .*\buv\b"], ids=["any step", "uv is started"])
+def test_the_same_command_finishes_what_was_killed_at_any_step(
+    tmp_path: Path, *, like: str, exhaustive: bool
 ) -> None:
+    """Before uv makes the environment, before it installs, and at what we write ourselves."""
     folder = tmp_path / "venv"
     for event in killed_at_events(
-        lambda: sys.exit(boundary.run_command(install_command, words(folder, "torch"))),
+        lambda: call("install", *words(folder, "torch")),
         begin=lambda: shutil.rmtree(folder, ignore_errors=True),
         exhaustive=exhaustive,
         most=3,
-        least=40,
+        least=2 if like else 40,
+        like=like,
     ):
-        assert boundary.run_command(install_command, words(folder, "torch")) == 0, event
+        call("install", *words(folder, "torch"))
         assert packages(folder) == {"torch", "triton"}, event
 
 
@@ -152,64 +114,51 @@ def no_python(folder: Path) -> None:
     ],
 )
 def test_what_is_refused_leaves_the_disk_as_it_was(
-    there: Callable[[Path], None] | None,
-    more: list[str],
-    said: tuple[str, str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    there: Callable[[Path], None] | None, more: list[str], said: tuple[str, str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "venv"
     if there is not None:
         there(folder)
     before = sorted(folder.rglob("*"))
-    assert boundary.run_command(install_command, words(folder, *more)) != 0
-    told = capsys.readouterr().err
+    told = call("install", *words(folder, *more), code=17 if there is None else 2).err
     assert all(one in told for one in said)
     assert sorted(folder.rglob("*")) == before and folder.exists() == (there is not None)
 
 
 @pytest.mark.contract
-def test_what_is_wrong_with_files_is_found_before_an_environment_is_made(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_wrong_with_files_is_found_before_an_environment_is_made(tmp_path: Path) -> None:
     """A folder for wheels that cannot be written; wheels of a lock that were damaged."""
     folder, kept, file = tmp_path / "venv", tmp_path / "kept", tmp_path / "file"
     file.touch()
-    assert (
-        boundary.run_command(install_command, words(folder, "torch", "--keep-wheels", str(file / "x"))) == 17
-    )
-    assert "cannot be written" in capsys.readouterr().err and not folder.exists()
+    told = call("install", *words(folder, "torch", "--keep-wheels", str(file / "x")), code=17).err
+    assert "cannot be written" in told and not folder.exists()
     other = words(tmp_path / "other", "torch", "--keep-wheels", str(kept))
-    assert boundary.run_command(install_command, other) == 0
+    call("install", *other)
     (wheel_file,) = kept.glob("triton-*.whl")
     wheel_file.write_bytes(wheel_file.read_bytes()[:-9])
     lock = ["--lock", str(kept / "pylock.toml"), "--gfx", "gfx942", "--venv", str(folder)]
-    assert boundary.run_command(install_command, lock) == 17
-    assert "has the sha256" in capsys.readouterr().err and not folder.exists()
+    assert "has the sha256" in call("install", *lock, code=17).err and not folder.exists()
 
 
 @pytest.mark.contract
-def test_an_environment_of_another_python_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_environment_of_another_python_is_refused(tmp_path: Path) -> None:
     others = list(pythons_here().values())
     if not others:
         pytest.skip("there is one Python alone on this machine")
     folder = tmp_path / "venv"
     subprocess.run([others[0], "-I", "-m", "venv", "--without-pip", folder], check=True)
-    assert boundary.run_command(install_command, words(folder, "torch")) == 2
-    told = capsys.readouterr().err
+    told = call("install", *words(folder, "torch"), code=2).err
     assert (
         f"{folder} is an environment of Python 3." in told and f"and not of 3.{sys.version_info[1]}." in told
     )
     assert packages(folder) == set()
-    assert boundary.run_command(install_command, words(folder, "torch", python=others[0])) == 0
+    call("install", *words(folder, "torch", python=others[0]))
 
 
 @pytest.mark.contract_slow
 @pytest.mark.parametrize("word", ["3.{minor}", "python3.{minor}", "cp3{minor}", "python", "environment"])
 def test_a_python_is_named_as_people_name_it(
-    word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
@@ -221,13 +170,10 @@ def test_a_python_is_named_as_people_name_it(
     monkeypatch.chdir(tmp_path)
     Path("environment").symlink_to(sys.prefix)
     given = words(tmp_path / "venv", "torch", "--dry-run", "--json", python=Path(word.format(minor=minor)))
-    assert boundary.run_command(install_command, given) == 0
-    made_of = json.loads(capsys.readouterr().out)["made_of"]
+    made_of = call("install", *given).json["made_of"]
     asked = [made_of, "-c", "import sys; print(sys.version_info[1])"]
     assert subprocess.check_output(asked, text=True).strip() == str(minor)
-    assert (
-        boundary.run_command(install_command, words(tmp_path / "venv", "torch", python=Path("pithon"))) == 2
-    )
+    call("install", *words(tmp_path / "venv", "torch", python=Path("pithon")), code=2)
 
 
 @pytest.mark.contract
@@ -236,10 +182,7 @@ def test_one_that_is_there_needs_no_python(tmp_path: Path) -> None:
     others = list(pythons_here().values())
     subprocess.run([[*others, BASE][0], "-I", "-m", "venv", "--without-pip", folder], check=True)
     given = words(folder, "torch")
-    assert (
-        boundary.run_command(install_command, [word for word in given if word not in ("--python", str(BASE))])
-        == 0
-    )
+    call("install", *[word for word in given if word not in ("--python", str(BASE))])
     assert packages(folder) == {"torch", "triton"}
 
 
@@ -258,18 +201,19 @@ def test_the_environment_of_the_program_is_taken_when_it_is_named(
     monkeypatch.setenv("VIRTUAL_ENV", str(prefix) if active else "")
     given = ["torch", "--index", str(tmp_path / "builds"), "--gfx", "gfx942"]
     is_taken = active and kind == "plain"
-    assert boundary.run_command(install_command, given) == (0 if is_taken else 17)
+    call("install", *given, code=0 if is_taken else 17)
     assert packages(prefix) == ({"torch", "triton"} if is_taken else set())
     if not is_taken:
         is_tools = active and kind != "plain"
-        assert not is_tools or boundary.run_command(install_command, [*given, "--venv", str(prefix)]) == 17
+        if is_tools:
+            call("install", *given, "--venv", prefix, code=17)
         assert packages(prefix) == set()
-        assert boundary.run_command(install_command, [*given, "--python", str(prefix)]) == 0
+        call("install", *given, "--python", prefix)
     assert packages(prefix) == {"torch", "triton"}
 
 
 @pytest.mark.contract
-def test_a_place_where_nothing_can_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_place_where_nothing_can_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert boundary.run_command(install_command, words(tmp_path / "file" / "venv", "torch")) == 17
-    assert "venv cannot be made: " in capsys.readouterr().err
+    told = call("install", *words(tmp_path / "file" / "venv", "torch"), code=17).err
+    assert "venv cannot be made: " in told
