@@ -183,8 +183,9 @@ def test_failures_by_one_error_are_one_line_with_a_count() -> None:
     groups = results.group_failures([*alike, other, failed("a"), failed("b")])
     told = [(first.name, others) for first, others in groups]
     assert told == [("t[0]", 87), ("other", 0), ("a", 0), ("b", 0)]
-    shown = results.format_table(RESULTS.model_copy(update={"tests": (*alike, other)}))
-    assert shown.count("no kernel") == 1 and "and 87 more of the same error" in shown
+    both = RESULTS.model_copy(update={"tests": (*alike, other)})
+    for shown in (results.format_table(both), results.format_page(both)):
+        assert shown.count("no kernel") == 1 and "and 87 more of the same error" in shown
 
 
 @pytest.mark.parametrize(
