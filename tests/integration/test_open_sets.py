@@ -8,10 +8,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from commands import call
 from stores import FAMILY_OF_NIGHTS as FAMILY
 from stores import NOW, PYTHON, ROCM, Night
 
-from rocm_wheels.cli import boundary, main
 from rocm_wheels.release import queries, store_paths, verdict
 from rocm_wheels.release.channel import ChannelActor, Promoter
 from rocm_wheels.release.gate import load_policy_for
@@ -53,14 +53,12 @@ def test_open_is_the_newest_of_each_torch_that_the_channel_neither_shows_nor_too
     assert list_open() == [other.id], "what somebody took back does not come again by itself"
 
 
-def test_a_staged_set_tells_a_workflow_what_it_is_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_staged_set_tells_a_workflow_what_it_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     document = NamedNight("2.13.0", 18, line="2.13").stage(folder.FolderStore(tmp_path / "store"), tmp_path)
     output = tmp_path / "output"
     monkeypatch.setenv("GITHUB_OUTPUT", str(output))
     argv = ["set", "show", str(tmp_path / "store"), "--set", document.id[:9], "--json"]
-    assert boundary.run_command(main.cli, argv) == 0
+    told = call(*argv).out
     outputs = dict(line.split("=", 1) for line in output.read_text().splitlines())
     assert outputs == {
         "set": document.id,
@@ -72,15 +70,15 @@ def test_a_staged_set_tells_a_workflow_what_it_is_of(
         "pythons": PYTHON,
         "rocm": ROCM,
     }
-    shown = json.loads(capsys.readouterr().out)
+    shown = json.loads(told)
     assert {wheel["sha256"] for wheel in shown["wheels"]} == document.hashes
     # a gate that does not let it pass is an answer, where a workflow asks for one
     gate = ["set", "gate", str(tmp_path / "store"), "--set", document.id, "--channel", "nightly"]
-    assert boundary.run_command(main.cli, gate) == 15
-    assert boundary.run_command(main.cli, [*gate, "--outputs"]) == 0
+    call(*gate, code=15)
+    call(*gate, "--outputs")
     assert output.read_text().endswith("passed=false\n")
 
 
 def test_questions_that_exclude_each_other(tmp_path: Path) -> None:
     words = ["--open", "nightly", "--channel", "nightly"]
-    assert boundary.run_command(main.cli, ["set", "list", str(tmp_path), *words]) == 2
+    call("set", "list", tmp_path, *words, code=2)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import servers
-from crash import FaultyStore, Killed, Watched
+from crash import FaultyStore, Killed, Watched, killed_at_writes
 from stores import FAMILY, PAGES, PATHS, Sets, abandon, channel_of, linked, promote, promoter, sets
 
 from rocm_wheels.core import errors, parallel
@@ -107,27 +107,17 @@ def test_what_was_killed_can_be_undone_and_that_may_be_killed_too(
 
 
 def test_a_set_is_taken_away_again_at_every_write(sets: Sets, tmp_path: Path) -> None:
-    old, new = sets.documents
-    start = sets.copy(tmp_path / "start")
-    promote(sets.store(start), new)
+    start, seen = sets.copy(tmp_path / "start"), []
+    promote(sets.store(start), sets.new)
     files = [path for path in start.rglob("*") if path.name.endswith((".whl", "set.json"))]
-    seen = []
-    for number in range(100):
-        place = tmp_path / f"demoted {number}"
-        linked(start, place)
-        clean = sets.store(place)
-        if number == 0:
-            assert promoter(clean).demote([new.id]).channel.shown == (old.id,)
-            writes = clean.writes
-            assert promoter(clean).demote([new.id]).action is None
-            continue
-        if number > len(writes):
-            break
-        with pytest.raises(Killed):
-            promoter(sets.store(place, writes[number - 1], "after")).demote([new.id])
+    for _, place in killed_at_writes(
+        start, lambda store: promoter(store).demote([sets.new.id]), exhaustive=True
+    ):
         seen.append(sets.get(place))
-        assert promoter(clean).demote([new.id]).channel.current == old.id
+        store = sets.store(place)
+        assert promoter(store).demote([sets.new.id]).channel.shown == (sets.old.id,)
         assert sets.get(place) == "old"
+        assert promoter(store).demote([sets.new.id]).action is None
         assert [path for path in files if not (place / path.relative_to(start)).exists()] == []
     assert seen == sorted(seen) and set(seen) == {"old", "new"}
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import call
 from wheels import download
 
-from rocm_wheels.cli import boundary, main
 from rocm_wheels.wheels import edit, scan
 
 pytestmark = [pytest.mark.contract, pytest.mark.slow, pytest.mark.network]
@@ -57,10 +57,9 @@ WINDOWS = ("bitsandbytes==0.50.2", "c697963c8fda3dcd0d7ebd9b5211ae4067feef7cd06e
 HIP_DLLS = ("amdhip64_7.dll", "hipblas.dll", "rocblas.dll", "libhipblaslt.dll")
 
 
-def repair(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, Any]:
-    code = boundary.run_command(main.cli, ["wheel", "repair", "--json", *map(str, words)])
-    told = capfd.readouterr()
-    return code, json.loads(told.out)["wheels"][0] if told.out else told.err
+def repair(*words: object) -> tuple[int, Any]:
+    ended = call("wheel", "repair", "--json", *words, code=None)
+    return ended.code, ended.json["wheels"][0] if ended.out else ended.err
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="auditwheel reads the wheels of Linux on Linux")
@@ -72,11 +71,11 @@ def repair(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, Any]
     ],
 )
 def test_tag_is_the_one_of_auditwheel(
-    requirement: str, published: tuple[str, str, tuple[str, ...], str], capfd: pytest.CaptureFixture[str]
+    requirement: str, published: tuple[str, str, tuple[str, ...], str]
 ) -> None:
     digest, platform, words, tag = published
     wheel = download(requirement, digest, platform, *words)
-    code, planned = repair(capfd, wheel, "--dry-run")
+    code, planned = repair(wheel, "--dry-run")
     assert code in {0, 13}
     if not planned["platforms"]:
         assert tag in wheel.name
@@ -91,18 +90,16 @@ def test_tag_is_the_one_of_auditwheel(
     assert json.loads(shown.stdout)["sym_tag"] == tag
 
 
-def test_run_paths_of_builders_leave_a_published_wheel(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_run_paths_of_builders_leave_a_published_wheel(tmp_path: Path) -> None:
     """They are 4.5 kB each, and name eight Pythons' folders in /usr/local."""
     name = "jax-rocm7-plugin==0.10.2"
     digest, platform, words, _ = SMALL[name]
     wheel = download(name, digest, platform, *words)
-    code, planned = repair(capfd, wheel, "--dry-run")
+    code, planned = repair(wheel, "--dry-run")
     assert code == 13
     missing = sorted({fault.partition(",")[0] for fault in planned["faults"]})
     excludes = [word for library in missing for word in ("--exclude", library)]
-    code, repaired = repair(capfd, wheel, "--output-dir", tmp_path, *excludes)
+    code, repaired = repair(wheel, "--output-dir", tmp_path, *excludes)
     assert code == 0, repaired
     changes = repaired["changes"]
     assert len(changes) > 5 and all(change["in_place"] for change in changes)
@@ -112,17 +109,17 @@ def test_run_paths_of_builders_leave_a_published_wheel(
     members = [change["member"] for change in changes]
     assert sorted(name for name in difference.changed if ".dist-info" not in name) == members
     assert scan.scan_wheel(path).faults == ()
-    code, again = repair(capfd, path, "--dry-run", *excludes)
+    code, again = repair(path, "--dry-run", *excludes)
     assert code == 0 and not again["changes"] and not again["platforms"]
 
 
-def test_wheel_for_windows_stays_byte_for_byte(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_wheel_for_windows_stays_byte_for_byte(tmp_path: Path) -> None:
     wheel = download(*WINDOWS, "win_amd64")
-    code, planned = repair(capfd, wheel, "--dry-run")
+    code, planned = repair(wheel, "--dry-run")
     assert code == 13
     assert {fault.partition(",")[0] for fault in planned["faults"]} >= set(HIP_DLLS)
     missing = sorted({fault.partition(",")[0] for fault in planned["faults"]})
     excludes = [word for library in missing for word in ("--exclude", library)]
-    code, repaired = repair(capfd, wheel, "--output-dir", tmp_path, *excludes)
+    code, repaired = repair(wheel, "--output-dir", tmp_path, *excludes)
     assert code == 0
     assert Path(repaired["path"]).read_bytes() == wheel.read_bytes()

@@ -22,16 +22,9 @@ def a_set(number: int) -> wheel_set.SetDocument:
     version = f"2.9.{number}+rocm{ROCM}"
     names = [f"torch-{version}-cp3{10 + n}-cp3{10 + n}-linux_x86_64.whl" for n in range(200)]
     digests = [f"{number * 1000 + n:064x}" for n in range(200)]
+    alike = {"project": "torch", "version": version, "size": 1000, "targets": ("gfx942",)}
     files = tuple(
-        wheel_set.SetFile(
-            name=name,
-            project="torch",
-            version=version,
-            sha256=digest,
-            size=1000,
-            metadata_sha256=digest,
-            targets=("gfx942",),
-        )
+        wheel_set.SetFile(name=name, sha256=digest, metadata_sha256=digest, **alike)
         for name, digest in zip(names, digests, strict=True)
     )
     created = datetime(2026, 11, 1, tzinfo=timezone.utc) + timedelta(hours=number)
