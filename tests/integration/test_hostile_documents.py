@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from commands import make_key
 from documents import OUTSIDE, Mutation, mutate_html, mutate_json, mutate_toml, reseal
 from runs import make_facts, night, settled
 from stores import PATHS, Attacked, a_lock, is_same_result, linked, overwrite, stage_attacked
@@ -324,8 +324,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Documen
     folder = tmp_path_factory.mktemp("documents")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        key = folder / "key"
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+        key = make_key(folder / "key")
         good = stage_attacked(folder)
         released = good.copy("released")
         assert released.run("promote", "--channel", "nightly", "--sign-with", str(key)) == 0

@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import subprocess
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 import pytest
-from commands import call
+from commands import call, make_key, needs_ssh_keygen
 from crash import FaultyStore, sample
 from stores import NOW, World, a_lock, add_statement, drafts
 
@@ -41,17 +39,12 @@ channels:
 signers: {ann: KEY}
 """
 
-pytestmark = [
-    pytest.mark.contract,
-    pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed"),
-]
+pytestmark = [pytest.mark.contract, needs_ssh_keygen]
 
 
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
-    path = tmp_path / "ann"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
-    return path
+    return make_key(tmp_path / "ann")
 
 
 @pytest.fixture

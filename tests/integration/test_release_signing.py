@@ -15,7 +15,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from commands import call
+from commands import call, make_key, needs_ssh_keygen
 from documents import a_set, put_set, said, wheel
 
 from rocm_wheels.core import errors, ssh_signature
@@ -64,21 +64,12 @@ BEACON = sigstore_bundle.WorkflowIdentity(
     identity=f"{WORKFLOWS}extremely-dangerous-oidc-beacon.yml@refs/heads/main", issuer=ISSUER
 )
 
-pytestmark = [
-    pytest.mark.contract,
-    pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed"),
-]
+pytestmark = [pytest.mark.contract, needs_ssh_keygen]
 
 
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
     return make_key(tmp_path / "ann")
-
-
-def make_key(path: Path, *, kind: str = "ed25519", phrase: str = "") -> Path:
-    argv = ["ssh-keygen", "-q", "-t", kind, "-N", phrase, "-C", "somebody", "-f", str(path)]
-    subprocess.run(argv, check=True)
-    return path
 
 
 def evidence(outcome: str = "pass") -> Evidence:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from commands import Ended, call
+from commands import Ended, call, make_key, needs_ssh_keygen
 from crash import FaultyStore, Killed, Watched, killed_at_writes
 from documents import policy, reseal, said
 from pythons import make_environment
@@ -33,10 +32,7 @@ from rocm_wheels.stores.folder import FolderStore
 from rocm_wheels.stores.store import Store, StoredFile
 
 _ = sets  # a fixture
-pytestmark = [
-    pytest.mark.contract,
-    pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed"),
-]
+pytestmark = [pytest.mark.contract, needs_ssh_keygen]
 MOMENT = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 RULES = "{signed: false, rules: {audit: {fresh: 14d}}}"
 POLICY = policy(f"channels: {{nightly: {RULES}, stable: {RULES}}}")
@@ -49,10 +45,7 @@ REFUSED = (errors.ReleaseError, errors.DataError, errors.UsageError)
 def keys(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two keys: that of the release, and another one."""
     folder = tmp_path_factory.mktemp("keys")
-    for name in ("release", "other"):
-        argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
-        subprocess.run(argv, check=True)
-    return [folder / "release", folder / "other"]
+    return [make_key(folder / name) for name in ("release", "other")]
 
 
 class Signing:

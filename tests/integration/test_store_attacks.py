@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import call
+from commands import call, make_key, needs_ssh_keygen
 from documents import edit_sealed, reseal, sha
 from stores import PATHS, TARGET, Attacked, World, is_same_result, list_leaves, overwrite, stage_attacked
 
@@ -42,10 +41,7 @@ channels:
       resolver: {{fresh: 14d}}
       smoke: {{fresh: 7d, targets: every, pythons: every, at_least: 3}}
 """
-pytestmark = [
-    pytest.mark.contract,
-    pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed"),
-]
+pytestmark = [pytest.mark.contract, needs_ssh_keygen]
 KINDS = ("audit", "resolver", "smoke")
 
 
@@ -98,8 +94,7 @@ class Bench:
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     home = tmp_path_factory.mktemp("attacked")
     for name in ("ann", "mallory"):
-        make_key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(home / name)]
-        subprocess.run(make_key, check=True)
+        make_key(home / name)
     strict, usual = home / "strict.yaml", home / "usual.yaml"
     strict.write_text(STRICT.format(key=(home / "ann.pub").read_text().strip()))
     shipped = (project_names.get_data_folder() / "release_policy.yaml").read_text()

@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import shlex
+import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -97,6 +98,18 @@ def run_program(
     )
     assert "Traceback" not in done.stderr, done.stderr
     return Ended(done.returncode, done.stdout, done.stderr)
+
+
+needs_ssh_keygen = pytest.mark.skipif(
+    shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed"
+)
+
+
+def make_key(path: Path, *, kind: str = "ed25519", phrase: str = "") -> Path:
+    """Make a key to sign with, its public half beside it."""
+    argv = ["ssh-keygen", "-q", "-t", kind, "-N", phrase, "-C", "somebody", "-f", str(path)]
+    subprocess.run(argv, check=True)
+    return path
 
 
 # ---- Command lines of ours in pages, help and workflows, parsed by the commands themselves, which do not
