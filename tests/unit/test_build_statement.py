@@ -18,43 +18,23 @@ from rocm_wheels.sdk import resolve_packages
 from rocm_wheels.wheels import sbom
 from rocm_wheels.wheels.statement import ProvenanceStatement, read_statement
 
-PARTS = sbom.WheelParts(
-    "0.1.0",
-    ("gfx942",),
-    "7.1.0",
-    (
-        sbom.SourcePart(
-            "pytorch", "https://planted:token@github.com/ROCm/pytorch.git", "1" * 40, patches="a" * 64
-        ),
-        sbom.SourcePart("fmt", "https://github.com/fmtlib/fmt", "2" * 40, "third_party/fmt"),
-        sbom.SourcePart("private", "file:///home/planted/x.git", "3" * 40, tree="4" * 64),
+SOURCES = (
+    sbom.SourcePart(
+        "pytorch", "https://planted:token@github.com/ROCm/pytorch.git", "1" * 40, patches="a" * 64
     ),
-    (sbom.PackagePart("rocm-sdk-core", "7.1.0", "b" * 64),),
+    sbom.SourcePart("fmt", "https://github.com/fmtlib/fmt", "2" * 40, "third_party/fmt"),
+    sbom.SourcePart("private", "file:///home/planted/x.git", "3" * 40, tree="4" * 64),
 )
-ROCM_CORE = {
-    "name": "rocm-sdk-core",
-    "version": "7.1.0",
-    "file": "rocm_sdk_core-7.1.0-py3-none-linux_x86_64.whl",
-    "sha256": "d" * 64,
-}
-VARIABLES = {
-    "PYTORCH_ROCM_ARCH": "gfx942",
-    "USE_KINETO": "ON",
-    "CXXFLAGS": "-O2 -I/home/planted/include",
-    "CFLAGS": "-DAPI_TOKEN=planted",
-    "GITHUB_TOKEN": "planted",
-    "MY_WORDS": "planted",
-    "USE_FLASH": "1",
-    "PATH": "/home/planted/bin",
-}
-GITHUB = {
-    "GITHUB_ACTIONS": "true",
-    "GITHUB_SERVER_URL": "https://github.com",
-    "GITHUB_WORKFLOW_REF": "o/r/.github/workflows/build-line.yml@refs/heads/main",
-    "GITHUB_REPOSITORY": "o/r",
-    "GITHUB_RUN_ID": "7",
-    "GITHUB_RUN_ATTEMPT": "2",
-}
+PACKAGE = sbom.PackagePart("rocm-sdk-core", "7.1.0", "b" * 64)
+PARTS = sbom.WheelParts("0.1.0", ("gfx942",), "7.1.0", SOURCES, (PACKAGE,))
+FILE = "rocm_sdk_core-7.1.0-py3-none-linux_x86_64.whl"
+ROCM_CORE = {"name": "rocm-sdk-core", "version": "7.1.0", "file": FILE, "sha256": "d" * 64}
+VARIABLES = {"PYTORCH_ROCM_ARCH": "gfx942", "USE_KINETO": "ON", "USE_FLASH": "1", "PATH": "/home/planted/bin"}
+VARIABLES |= {"CXXFLAGS": "-O2 -I/home/planted/include", "CFLAGS": "-DAPI_TOKEN=planted"}
+VARIABLES |= {"GITHUB_TOKEN": "planted", "MY_WORDS": "planted"}
+GITHUB = {"GITHUB_ACTIONS": "true", "GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "o/r"}
+GITHUB["GITHUB_WORKFLOW_REF"] = "o/r/.github/workflows/build-line.yml@refs/heads/main"
+GITHUB |= {"GITHUB_RUN_ID": "7", "GITHUB_RUN_ATTEMPT": "2"}
 
 
 def write(folder: Path, env: dict[str, str]) -> ProvenanceStatement:
@@ -76,16 +56,12 @@ def write(folder: Path, env: dict[str, str]) -> ProvenanceStatement:
     inputs = {name: "" for name in VARIABLES if name != "PATH"}
     inputs |= {"build package ninja": "1.13.2 abcdef012345", "source": "/home/planted/pytorch"}
     environment = {**VARIABLES, "CC": sys.executable, "PATH": os.defpath}
-    tools = {
-        "ninja": resolve_packages.InstalledPackage(
-            "ninja", "1.13.2", "ninja-1.13.2-py3-none-any.whl", "c" * 64
-        )
-    }
+    file = "ninja-1.13.2-py3-none-any.whl"
+    tools = {"ninja": resolve_packages.InstalledPackage("ninja", "1.13.2", file, "c" * 64)}
     planned = SimpleNamespace(request=build, inputs=inputs, environment=environment, tools=tools)
     wheel = embed_parts(torch_draft().write(folder), b"a lock\n", PARTS)
-    moment = build_statement.BuildMoment(
-        "20261121-120000", "2026-11-21T12:00:00Z", "2026-11-21T13:00:00Z", 3, 4
-    )
+    times = ("2026-11-21T12:00:00Z", "2026-11-21T13:00:00Z")
+    moment = build_statement.BuildMoment("20261121-120000", *times, 3, 4)
     predicate = build_statement.describe_build(cast(Any, step_run), cast(Any, planned), PARTS, moment)
     lock = {"sha256": hashlib.sha256(b"a lock\n").hexdigest()}
     build_statement.write_build_statement(wheel, "e" * 64, predicate, PARTS.sources, lock=lock)

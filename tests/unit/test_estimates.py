@@ -106,15 +106,8 @@ def test_what_was_not_measured_is_taken_from_the_table() -> None:
     said = estimates.estimate_step("pytorch", 1, LARGE, history, jobs=32)
     assert said.memory == 32 * 4 * GIB
     assert 1.7 * 2700 < said.seconds < 2 * 2700
-    assert (
-        estimates.estimate_step(
-            "install-rocm",
-            1,
-            LARGE,
-            {"install-rocm": (estimates.PastStep("a", 9, 0, 0, 2, 1),)},
-        ).seconds
-        == 9
-    )
+    past = {"install-rocm": (estimates.PastStep("a", 9, 0, 0, 2, 1),)}
+    assert estimates.estimate_step("install-rocm", 1, LARGE, past).seconds == 9
 
 
 def test_the_longest_of_the_newest_counts() -> None:

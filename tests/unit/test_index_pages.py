@@ -53,11 +53,7 @@ def test_json_has_what_pep_700_and_714_ask() -> None:
     }
 
 
-PLACES = [
-    ("", "torch/a%2Bb"),
-    ("../", "a%2Bb"),
-    ("../../torch/", "../torch/a%2Bb"),
-]
+PLACES = [("", "torch/a%2Bb"), ("../", "a%2Bb"), ("../../torch/", "../torch/a%2Bb")]
 
 
 @pytest.mark.parametrize(("place", "link"), PLACES)
@@ -80,10 +76,8 @@ def test_escaping_can_be_undone(name: str) -> None:
     assert unquote(folder.escape_file_name(name)) == name
     assert "+" not in folder.escape_file_name(name)
     if name not in (".", ".."):
-        assert (
-            unquote(urljoin("http://host/torch/", folder.escape_file_name(name)))
-            == f"http://host/torch/{name}"
-        )
+        joined = urljoin("http://host/torch/", folder.escape_file_name(name))
+        assert unquote(joined) == f"http://host/torch/{name}"
 
 
 @given(
@@ -130,19 +124,10 @@ def test_an_index_is_made_changed_and_emptied(tmp_path: Path) -> None:
     added = update.add_wheels(root, [one, other], now=NOW)
     assert added.new == (one.name, other.name)
     assert sorted(files(root)) == [
-        ".index/my-pkg.json",
-        ".index/torch.json",
-        "index.html",
-        "index.json",
-        "links.html",
-        "my-pkg/My_Pkg-1.0-py3-none-any.whl",
-        "my-pkg/My_Pkg-1.0-py3-none-any.whl.metadata",
-        "my-pkg/index.html",
-        "my-pkg/index.json",
-        "torch/index.html",
-        "torch/index.json",
-        f"torch/{one.name}",
-        f"torch/{one.name}.metadata",
+        *(".index/my-pkg.json", ".index/torch.json", "index.html", "index.json", "links.html"),
+        *(f"my-pkg/My_Pkg-1.0-py3-none-any.whl{end}" for end in ("", ".metadata")),
+        *("my-pkg/index.html", "my-pkg/index.json", "torch/index.html", "torch/index.json"),
+        *(f"torch/{one.name}{end}" for end in ("", ".metadata")),
     ]
     before = {path: (root / path).stat().st_mtime_ns for path in files(root)}
     assert update.add_wheels(root, [one], now="2027-01-01T00:00:00Z").unchanged == (one.name,)
@@ -175,10 +160,8 @@ def test_a_family_has_its_own_wheels_and_those_for_everybody(tmp_path: Path) -> 
     assert b"torch" not in pages["index.html"].partition(b"<p>")[0]
     assert b"gfx110X-all, gfx94X-dcgpu" in pages["index.html"]
     for family in ("gfx94X-dcgpu", "gfx110X-all"):
-        assert json.loads(pages[f"{family}/index.json"])["projects"] == [
-            {"name": "torch"},
-            {"name": "triton"},
-        ]
+        listed = json.loads(pages[f"{family}/index.json"])["projects"]
+        assert listed == [{"name": "torch"}, {"name": "triton"}]
         assert f'href="../../triton/{everybody.name}#'.encode() in pages[f"{family}/triton/index.html"]
     assert pages[f"gfx94X-dcgpu/torch/{mine.name}"] != pages[f"gfx110X-all/torch/{other.name}"]
     with pytest.raises(errors.DataError, match="for all and for gfx110X-all"):
@@ -191,12 +174,8 @@ def test_a_family_has_its_own_wheels_and_those_for_everybody(tmp_path: Path) -> 
 def test_variants_are_joined_a_release(tmp_path: Path) -> None:
     root = tmp_path / "index"
     old = variant(tmp_path, "rocm7.1", {"rocm": {"version": ["7.1"]}})
-    new = variant(
-        tmp_path,
-        "rocm7.2_gfx942",
-        {"amd": {"gfx_arch": ["gfx942"]}, "rocm": {"version": ["7.2"]}},
-        namespaces=("rocm", "amd"),
-    )
+    stated = {"amd": {"gfx_arch": ["gfx942"]}, "rocm": {"version": ["7.2"]}}
+    new = variant(tmp_path, "rocm7.2_gfx942", stated, namespaces=("rocm", "amd"))
     null = variant(tmp_path, "null", {})
     update.add_wheels(root, [old, null], now=NOW)
     first = [path for path in files(root) if path.startswith("torch/variants/")]
@@ -243,21 +222,17 @@ def test_a_reason_of_several_lines_spoils_no_page(tmp_path: Path) -> None:
         assert [link.yanked for link in links] == [reason], page
 
 
-NO_PAGES = [
-    ("text/html", b'<a href="http://[/x">x</a>'),
-    ("application/vnd.pypi.simple.v1+json", b"[" * 100_000),
-    *(
-        ("application/vnd.pypi.simple.v1+json", json.dumps({"meta": {"api-version": "1.1"}, **page}).encode())
-        for page in (
-            {"projects": [{"name": 5}]},
-            {"files": [{"filename": 5, "url": "x", "hashes": {}}]},
-            {"files": [{"filename": "x", "url": "x", "hashes": {"sha256": 5}}]},
-            {"files": [{"filename": "x", "url": "x", "hashes": {}, "size": "5"}]},
-            {"files": [{"filename": "x", "url": "x", "hashes": {}, "requires-python": [3]}]},
-            {"files": [{"filename": "x", "url": "x", "hashes": {}, "core-metadata": {"sha256": 5}}]},
-        )
-    ),
+JSON = "application/vnd.pypi.simple.v1+json"
+ODD_FILES = [
+    {"filename": 5, "hashes": {}},
+    {"filename": "x", "hashes": {"sha256": 5}},
+    {"filename": "x", "hashes": {}, "size": "5"},
+    {"filename": "x", "hashes": {}, "requires-python": [3]},
+    {"filename": "x", "hashes": {}, "core-metadata": {"sha256": 5}},
 ]
+ODD_PAGES = [{"projects": [{"name": 5}]}, *({"files": [{"url": "x", **file}]} for file in ODD_FILES)]
+NO_PAGES = [("text/html", b'<a href="http://[/x">x</a>'), (JSON, b"[" * 100_000)]
+NO_PAGES += [(JSON, json.dumps({"meta": {"api-version": "1.1"}, **page}).encode()) for page in ODD_PAGES]
 
 
 @pytest.mark.parametrize(("kind", "content"), NO_PAGES, ids=range(len(NO_PAGES)))

@@ -123,15 +123,8 @@ def test_the_command_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     words = ["rocm", "show", "--rocm-path", str(root), "--pytorch-dir", str(tree), "--json"]
     assert boundary.run_command(main.cli, words) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert (shown["version"], shown["targets"], shown["clang"]) == (
-        "7.2.4",
-        ["gfx942"],
-        f"{root}/lib/llvm/bin",
-    )
-    assert [part["package"] for part in shown["missing"] if part["required"]] == [
-        "miopen",
-        "hipcub",
-        "hiprtc",
-        "rccl",
-    ]
+    told = (shown["version"], shown["targets"], shown["clang"])
+    assert told == ("7.2.4", ["gfx942"], f"{root}/lib/llvm/bin")
+    missing = [part["package"] for part in shown["missing"] if part["required"]]
+    assert missing == ["miopen", "hipcub", "hiprtc", "rccl"]
     assert boundary.run_command(main.cli, [*words[:3], str(root), "--pytorch-dir", str(root)]) == 2

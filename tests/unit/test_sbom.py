@@ -91,11 +91,8 @@ def test_licence_is_what_metadata_states_or_nothing(tmp_path: Path) -> None:
 
 def test_what_is_done_later_is_in_it(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path)
-    retagged = rewrite.rewrite_wheel(
-        wheel,
-        tmp_path / "new",
-        edit.WheelEdit(version="2.9.0", platforms=("manylinux_2_28_x86_64",), step="retag"),
-    )
+    retag = edit.WheelEdit(version="2.9.0", platforms=("manylinux_2_28_x86_64",), step="retag")
+    retagged = rewrite.rewrite_wheel(wheel, tmp_path / "new", retag)
     content = read_sbom(retagged)
     document = require_valid(content)
     assert document["metadata"]["component"]["purl"] == "pkg:pypi/torch@2.9.0"
@@ -105,11 +102,8 @@ def test_what_is_done_later_is_in_it(tmp_path: Path) -> None:
 
 def test_variant_and_back_is_the_same_file(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path)
-    stamped = rewrite.rewrite_wheel(
-        wheel,
-        tmp_path / "variant",
-        edit.WheelEdit(label="gfx942", put={"variant.json": b"{}"}, step="stamp gfx942"),
-    )
+    stamp = edit.WheelEdit(label="gfx942", put={"variant.json": b"{}"}, step="stamp gfx942")
+    stamped = rewrite.rewrite_wheel(wheel, tmp_path / "variant", stamp)
     assert list_steps(read_sbom(stamped)) == ["stamp gfx942"]
     words = ["wheel", "retag", str(stamped), "--label", "", "--output-dir", str(tmp_path)]
     assert boundary.run_command(main.cli, [*words[:-1], str(tmp_path / "plain")]) == 0

@@ -56,35 +56,26 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("variantlib.validators.base._validate_type", lambda *_: None)
 
 
-def by_variantlib(case: Case) -> list[str]:
-    """Rank as variantlib does; it adds a null variant where a release has none."""
-    metadata, supported = case
-    described = [
-        VariantDescription(
-            [
-                VariantProperty(ns, feature, value)
-                for ns, features in properties.items()
-                for feature, values in features.items()
-                for value in values
-            ],
-            label=label,
-        )
-        for label, properties in metadata.variants.items()
-    ]
-    allowed = [
+def list_values(properties: Any) -> list[VariantProperty]:
+    return [
         VariantProperty(ns, feature, value)
-        for ns, features in supported.items()
+        for ns, features in properties.items()
         for feature, values in features.items()
         for value in values
     ]
+
+
+def by_variantlib(case: Case) -> list[str]:
+    """Rank as variantlib does; it adds a null variant where a release has none."""
+    metadata, supported = case
+    variants = metadata.variants.items()
     ranked = sort_and_filter_supported_variants(
-        described,
-        allowed,
+        [VariantDescription(list_values(properties), label=label) for label, properties in variants],
+        list_values(supported),
         namespace_priorities=list(metadata.namespaces),
         feature_priorities={ns: list(features) for ns, features in supported.items()},
         property_priorities={
-            ns: {feature: list(values) for feature, values in features.items()}
-            for ns, features in supported.items()
+            ns: {f: list(v) for f, v in features.items()} for ns, features in supported.items()
         },
         filter_values=True,
     )
@@ -138,12 +129,8 @@ def test_each_rank_has_its_reason() -> None:
         ("any", "it says nothing of amd :: gfx_arch, as generic does"),
         ("null", "null comes after all variants that fit"),
     ]
-    assert [
-        str(place) for place in order.rank_properties(RELEASE.variants["old"], RELEASE.namespaces, supported)
-    ] == [
-        "amd :: gfx_arch :: gfx942",
-        "rocm :: version :: 7.1",
-    ]
+    places = order.rank_properties(RELEASE.variants["old"], RELEASE.namespaces, supported)
+    assert [*map(str, places)] == ["amd :: gfx_arch :: gfx942", "rocm :: version :: 7.1"]
 
 
 BOTH = ("gfx942", "gfx9_4_generic")

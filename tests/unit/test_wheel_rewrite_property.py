@@ -49,11 +49,8 @@ class Wheel:
     def tree(self, *, name: str = "demo") -> dict[str, bytes]:
         """The files of the unpacked wheel but RECORD."""
         info = f"{name}-{self.version}.dist-info"
-        about = [
-            f"Name: {name}",
-            f"Version: {self.version}",
-            *(f"Requires-Dist: {r}" for r in self.requirements),
-        ]
+        about = [f"Name: {name}", f"Version: {self.version}"]
+        about += [f"Requires-Dist: {one}" for one in self.requirements]
         metadata = "Metadata-Version: 2.1\n" + "\n".join(about) + "\n\n" + self.body
         wheel = "Wheel-Version: 1.0\nGenerator: g\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         inside = {**self.info, "METADATA": metadata.encode(), "WHEEL": wheel.encode()}
@@ -85,14 +82,8 @@ class Wheel:
     def digest(self, content: bytes) -> str:
         """A digest, right or as some producers spell it."""
         right = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode()
-        return (
-            "sha256="
-            + {
-                "right": right.rstrip("="),
-                "padded": right,
-                "hex": hashlib.sha256(content).hexdigest(),
-            }[self.spelling]
-        )
+        spelled = {"right": right.rstrip("="), "padded": right, "hex": hashlib.sha256(content).hexdigest()}
+        return f"sha256={spelled[self.spelling]}"
 
 
 WHEEL = st.builds(
@@ -140,11 +131,8 @@ def test_the_expected_tree_comes_out(  # noqa: PLR0917
         source = written(wheel, folder)
         with WheelArchive.open(source, as_it_is=True) as archive:
             if any(not fault.is_repairable for fault in archive.faults):
-                assert {fault.kind for fault in archive.faults} <= {
-                    "name-collides",
-                    "file-and-folder",
-                    "data-descriptor",
-                }
+                kinds = {fault.kind for fault in archive.faults}
+                assert kinds <= {"name-collides", "file-and-folder", "data-descriptor"}
                 event("refused")
                 return
         drop = frozenset(sorted(wheel.info.keys() - put.keys())[:drops])
@@ -172,10 +160,8 @@ def test_the_expected_tree_comes_out(  # noqa: PLR0917
         rows = {row[0]: row[1:] for row in csv.reader(io.StringIO(found.pop(record).decode(), newline=""))}
         assert found == expected
         right = replace(wheel, spelling="right")
-        assert rows == {
-            **{name: [right.digest(content), str(len(content))] for name, content in expected.items()},
-            record: ["", ""],
-        }
+        listed = {name: [right.digest(content), str(len(content))] for name, content in expected.items()}
+        assert rows == {**listed, record: ["", ""]}
         scan = scan_wheel(done, device_code=False)
         assert scan.faults == scan.repairable == ()
         assert rewrite.rewrite_wheel(source, folder / "again", edit).read_bytes() == done.read_bytes()
