@@ -31,6 +31,10 @@ class Entry:
         """Add the option to a command."""
         return command.option(*self.names, **self.attrs)(function)
 
+    def make(self) -> command.Option:
+        """Return the option itself, for a command that is made of a list of them."""
+        return command.Option(self.names, **self.attrs)
+
     def but(
         self, *, name: str | None = None, negatable: bool = False, short: bool = True, **attrs: Any
     ) -> Entry:
@@ -251,6 +255,7 @@ JOBS = Entry("--jobs", type=click.IntRange(1), metavar="N", help="How many at a 
 DRY_RUN = Entry("--dry-run", is_flag=True, help="Say what would be done, and why; do nothing.")
 
 # what is shown
+ALL = Entry("--all", "everything", is_flag=True, help="All of them.")
 JSON = Entry("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 
 NEW_WHEELS = takes(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import boundary, checkout_options, sources
-from rocm_wheels.cli.command import Command, Group, Option, complete_with
+from rocm_wheels.cli import boundary, catalogue, checkout_options, sources
+from rocm_wheels.cli.command import Group, command, complete_with
 from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, log, tables
@@ -37,45 +37,12 @@ Examples:
   rocm-wheels checkout --all --line 2.9
   rocm-wheels checkout --lock set.lock --source-dir /build/src
 """
-_APPLIED = "Patch set to apply [default: the one of the ref's line, where there is one]."
 _ONE_PROJECT = {
     "ref": "--ref",
     "origin": "--origin",
     "branch": "--branch",
     "patchset": "--patchset",
 }
-
-
-def _make_checkout_command() -> click.Command:
-    return Command(
-        "checkout",
-        params=[
-            click.Argument(
-                ["projects"], metavar="[PROJECT]…", nargs=-1, shell_complete=complete_with("list_projects")
-            ),
-            Option(["--all", "everything"], is_flag=True, help="All that line and platform have."),
-            checkout_options.repo_option(),
-            *_make_pin_options(),
-            *checkout_options.shared_checkout_options(),
-            checkout_options.patchset_option(_APPLIED),
-            Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON on stdout."),
-        ],
-        callback=_checkout_projects,
-        help=_CHECKOUT_HELP,
-    )
-
-
-def _make_pin_options() -> list[click.Parameter]:
-    """Return the options that say which commit of which repository one project is at."""
-    return [
-        Option(["--ref"], metavar="REF", help="Branch, tag, refs/pull/N/head or commit, of one project."),
-        Option(["--origin"], metavar="URL", help="Repository to check one project out from."),
-        Option(
-            ["--branch"],
-            metavar="NAME",
-            help="Local branch of one project to work on: made, or continued where it is there.",
-        ),
-    ]
 
 
 def _refuse_options_of_one(options: Mapping[str, Any], projects: Sequence[str]) -> None:
@@ -88,7 +55,20 @@ def _refuse_options_of_one(options: Mapping[str, Any], projects: Sequence[str]) 
         )
 
 
-def _checkout_projects(**given: Any) -> None:
+@command("checkout", help=_CHECKOUT_HELP)
+@click.argument("projects", metavar="[PROJECT]…", nargs=-1, shell_complete=complete_with("list_projects"))
+@catalogue.takes(
+    catalogue.ALL.but(help="All that line and platform have."),
+    checkout_options.REPO,
+    *checkout_options.PIN_OPTIONS,
+    catalogue.LINE,
+    *checkout_options.TREE_OPTIONS,
+    checkout_options.LOCK,
+    checkout_options.PATCHSET,
+    catalogue.JSON,
+)
+def checkout_command(**given: Any) -> None:
+    """Check the projects out, by a lock or by what options say of them."""
     env, lock = boundary.read_environment(), checkout_options.open_given_lock(given)
     _refuse_options_of_one(given, given["projects"])
     if lock is None:
@@ -294,64 +274,58 @@ def _describe_outcome(outcome: CheckoutOutcome) -> str:
     return f"{'checked out' if outcome.result.changed else 'as it was'} at {pin.commit[:12]}{of}"
 
 
-checkout_command = _make_checkout_command()
-
-
 def make_recipe_group(project: str, *features: str) -> click.Group:
     """Return the command group of a recipe, by its file name; the recipe is read on use.
 
     ``features``: ``release`` for a recipe that names release branches.
     """
-    group = Group(name=project, help=f"Sources of {project}: check out, patch, hipify, look.")
-    group.add_command(_make_recipe_checkout(project, features))
-    group.add_command(_make_recipe_hipify(project))
-    for command in sources.make_patch_commands(
-        project, _directory_options(project), partial(_find_directory, project)
-    ):
-        group.add_command(command)
-    return group
-
-
-def _make_recipe_checkout(project: str, features: Collection[str]) -> click.Command:
+    place = (
+        checkout_options.REPO,
+        catalogue.Entry("--repo-name", metavar="NAME", help=f"Folder under --source-dir ({project})."),
+        catalogue.Entry("--checkout-dir", type=GivenPath(), help="The whole path of the checkout; wins."),
+    )
     options = [
-        *_directory_options(project),
-        *_make_pin_options(),
-        *checkout_options.shared_checkout_options(),
-        checkout_options.jobs_option(),
-        checkout_options.patch_folder_option(),
-        checkout_options.patchset_option(_APPLIED),
+        *checkout_options.PIN_OPTIONS,
+        catalogue.LINE,
+        *checkout_options.TREE_OPTIONS,
+        checkout_options.LOCK,
+        checkout_options.JOBS,
+        checkout_options.PATCH_DIR,
+        checkout_options.PATCHSET,
     ]
     if project != checkout_options.TORCH:
-        options += checkout_options.torch_options()
+        options += checkout_options.TORCH_OPTIONS
     if "release" in features:
         release = "Take the release branch of the version that the torch checkout names, not its pin."
-        options.append(Option(["--release/--no-release"], default=False, show_default=True, help=release))
-    return Command(
-        "checkout",
-        params=list(options),
-        callback=lambda **values: _checkout_recipe(project, **values),
-        help="Check out one commit, tag it, hipify. Again: brings the tree to the requested commit.",
-    )
+        switch = "--release/--no-release"
+        options.append(catalogue.Entry(switch, default=False, show_default=True, help=release))
+    group = Group(name=project, help=f"Sources of {project}: check out, patch, hipify, look.")
 
+    @group.command("checkout")
+    @catalogue.takes(*place, *options)
+    def checkout(**given: Any) -> None:
+        """Check out one commit, tag it, hipify. Again: brings the tree to the requested commit."""
+        _checkout_recipe(project, **given)
 
-def _make_recipe_hipify(project: str) -> click.Command:
-    return Command(
-        "sources hipify",
-        params=[*_directory_options(project), checkout_options.commit_option()],
-        callback=lambda **values: sources.hipify_tree(
-            project, _find_directory(project, values), commit=values["commit_hipify"]
-        ),
-        help="Hipify a checkout again; only files whose content changes get a new time.",
-    )
+    @group.command("sources hipify")
+    @catalogue.takes(*place, checkout_options.COMMIT_HIPIFY)
+    def hipify(commit_hipify: bool, **given: Any) -> None:
+        """Hipify a checkout again; only files whose content changes get a new time."""
+        sources.hipify_tree(project, _find_directory(project, given), commit=commit_hipify)
 
+    @group.command("sources save-patches")
+    @catalogue.takes(*place, checkout_options.SAVED_PATCHSET, checkout_options.PATCH_DIR)
+    def save_patches(**given: Any) -> None:
+        """Write the commits on top of the diffbase tags to a patch set, for checkout to apply."""
+        sources.save_tree_patches(project, _find_directory(project, given), given)
 
-def _directory_options(project: str) -> list[click.Parameter]:
-    folder = GivenPath()
-    return [
-        checkout_options.repo_option(),
-        Option(["--repo-name"], metavar="NAME", help=f"Folder under --source-dir ({project})."),
-        Option(["--checkout-dir"], type=folder, help="The whole path of the checkout; wins."),
-    ]
+    @group.command("sources status")
+    @catalogue.takes(*place, catalogue.JSON)
+    def status(as_json: bool, **given: Any) -> None:
+        """Say what the tree is: upstream, patched, hipified, changed by you."""
+        sources.print_tree_status(project, _find_directory(project, given), as_json=as_json)
+
+    return group
 
 
 def _find_directory(project: str, options: Mapping[str, Any]) -> Path:

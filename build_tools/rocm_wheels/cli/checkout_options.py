@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import boundary, catalogue, command
+from rocm_wheels.cli import boundary, catalogue
 from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.core import log
 from rocm_wheels.models import project_names
@@ -25,14 +25,6 @@ PATCH_VARIABLE = "ROCM_WHEELS_PATCH_DIR"
 _DEFAULT_JOBS = 8
 _DEFAULT_RETRIES = 4  # attempts after a failure of the network that may pass
 _DEFAULT_TIMEOUT = 120  # seconds in which nothing moves, then a transfer is cut
-
-
-def jobs_option() -> click.Parameter:
-    """Return the option that says how many repositories are fetched at a time."""
-    entry = catalogue.JOBS.but(
-        help=f"Repositories to fetch at a time [default: as the recipe says, or {_DEFAULT_JOBS}]."
-    )
-    return command.Option(entry.names, **entry.attrs)
 
 
 def find_mirrors(env: Mapping[str, str]) -> Path | None:
@@ -98,21 +90,6 @@ def find_patch_folder(options: Mapping[str, Any]) -> Path:
     return folder
 
 
-def patchset_option(help_text: str) -> click.Parameter:
-    """Return the option that names a patch set."""
-    return command.Option(["--patchset"], metavar="NAME", help=help_text)
-
-
-def patch_folder_option() -> click.Parameter:
-    """Return the option of scripts of single projects that says where the patch sets are."""
-    return command.Option(
-        ["--patch-dir"],
-        type=GivenPath(),
-        help=f"Folder of the patch sets ({PATCH_VARIABLE}, or the clone's patches/); an empty one for none.",
-    )
-
-
-_GIT_COUNT = click.IntRange(min=1, max=2**31 - 1)  # what git can count
 TORCH = "pytorch"  # the project that others' commits are pinned in
 _SET_BY_LOCK = {
     "ref": "--ref",
@@ -123,63 +100,67 @@ _SET_BY_LOCK = {
     "patchset": "--patchset",
 }
 
-
-def repo_option() -> click.Option:
-    """Return the option that says where the checkouts are."""
-    return command.Option(
-        ["--source-dir", "repo"],
+REPO = catalogue.SOURCE_DIR.but(
+    name="repo", help="Folder of the source trees [default: the clone's repos/, or here]."
+)
+# which commit of which repository one project is at
+PIN_OPTIONS = (
+    catalogue.Entry("--ref", metavar="REF", help="Branch, tag, refs/pull/N/head or commit, of one project."),
+    catalogue.Entry("--origin", metavar="URL", help="Repository to check one project out from."),
+    catalogue.Entry(
+        "--branch",
+        metavar="NAME",
+        help="Local branch of one project to work on: made, or continued where it is there.",
+    ),
+)
+COMMIT_HIPIFY = catalogue.Entry(
+    "--commit-hipify/--no-commit-hipify",
+    default=True,
+    show_default=True,
+    help="Commit what hipify wrote; without, HEAD stays the upstream commit.",
+)
+# what means the same for one project and for several, and whatever says which commit
+TREE_OPTIONS = (
+    catalogue.Entry(
+        "--depth",
+        type=click.IntRange(min=1, max=2**31 - 1),  # what git can count
+        help="Commits of history to fetch (all; a history that was cut stays so).",
+    ),
+    catalogue.Entry(
+        "--submodules/--no-submodules", default=True, show_default=True, help="Fetch submodules too."
+    ),
+    catalogue.Entry("--hipify/--no-hipify", default=None, help="Hipify [default: as the recipe says]."),
+    COMMIT_HIPIFY,
+)
+LOCK = catalogue.LOCK.but(help="Take commits and patch sets from a lock (see `rocm-wheels lock`).")
+PATCHSET = catalogue.Entry(
+    "--patchset",
+    metavar="NAME",
+    help="Patch set to apply [default: the one of the ref's line, where there is one].",
+)
+SAVED_PATCHSET = PATCHSET.but(help="Patch set to write [default: the tree's own, else the ref's line].")
+# of the scripts of single projects alone
+JOBS = catalogue.JOBS.but(
+    help=f"Repositories to fetch at a time [default: as the recipe says, or {_DEFAULT_JOBS}]."
+)
+PATCH_DIR = catalogue.Entry(
+    "--patch-dir",
+    type=GivenPath(),
+    help=f"Folder of the patch sets ({PATCH_VARIABLE}, or the clone's patches/); an empty one for none.",
+)
+# about the torch checkout that pins a project
+TORCH_OPTIONS = (
+    catalogue.PYTORCH_DIR.but(
+        name="torch_dir",
         type=GivenPath(),
-        help="Folder of the checkouts (the clone's repos/, or here).",
-    )
-
-
-def commit_option() -> click.Option:
-    """Return the option that says whether hipify commits."""
-    return command.Option(
-        ["--commit-hipify/--no-commit-hipify"],
-        default=True,
-        show_default=True,
-        help="Commit what hipify wrote; without, HEAD stays the upstream commit.",
-    )
-
-
-def shared_checkout_options() -> list[click.Parameter]:
-    """Return the options that mean the same for one project and for several."""
-    return [
-        command.Option(["--line"], metavar="NAME", help="Release line to take (`compat show lines`)."),
-        command.Option(
-            ["--depth"],
-            type=_GIT_COUNT,
-            help="Commits of history to fetch (all; a history that was cut stays so).",
-        ),
-        command.Option(
-            ["--submodules/--no-submodules"], default=True, show_default=True, help="Fetch submodules too."
-        ),
-        command.Option(["--hipify/--no-hipify"], default=None, help="Hipify [default: as the recipe says]."),
-        commit_option(),
-        command.Option(
-            ["--lock"],
-            metavar="FILE",
-            type=GivenPath(),
-            help="Take commits and patch sets from a lock (see `rocm-wheels lock`).",
-        ),
-    ]
-
-
-def torch_options() -> list[click.Parameter]:
-    """Return the options about the torch checkout that pins a project."""
-    return [
-        command.Option(
-            ["--pytorch-dir", "torch_dir"],
-            type=GivenPath(),
-            help=f"Torch checkout that pins the others ({TORCH} under --source-dir).",
-        ),
-        command.Option(
-            ["--require-related-commit/--no-require-related-commit"],
-            default=False,
-            help="Fail when there is no such pin.",
-        ),
-    ]
+        help=f"Torch checkout that pins the others ({TORCH} under --source-dir).",
+    ),
+    catalogue.Entry(
+        "--require-related-commit/--no-require-related-commit",
+        default=False,
+        help="Fail when there is no such pin.",
+    ),
+)
 
 
 def find_checkouts_folder(repo: Path | None) -> Path:

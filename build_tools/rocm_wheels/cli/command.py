@@ -478,18 +478,6 @@ def option(*param_decls: str, **attrs: Any) -> Callable[[F], F]:
     return click.option(*param_decls, cls=Option, **attrs)
 
 
-def parameters(params: Iterable[click.Parameter]) -> Callable[[F], F]:
-    """Return what adds parameters that are made already to a command, in their order."""
-    added = list(params)
-
-    def add(function: F) -> F:
-        earlier = getattr(function, "__click_params__", [])
-        function.__click_params__ = [*earlier, *reversed(added)]  # type: ignore[attr-defined]
-        return function
-
-    return add
-
-
 def command(words: str, *, cls: type[Command] = Command, **attrs: Any) -> Callable[[Any], Command]:
     """Return what makes a ``Command`` of a function; ``words`` are all that people type before options."""
     return click.command(words, cls=cls, **attrs)

@@ -146,11 +146,7 @@ def _resolve_tools(path: Path, lock: Lock, options: Mapping[str, Any], patches: 
 @catalogue.PLATFORM.but(
     default=checkout_options.detect_platform(), show_default="this one", help="Platform that is built on."
 )
-@command.parameters(
-    [
-        checkout_options.repo_option(),
-    ]
-)
+@checkout_options.REPO
 @catalogue.JSON
 def make_command(**given: Any) -> None:
     """Pin every repository of a set in one file.
@@ -365,11 +361,7 @@ def _parse_pythons(text: str | None) -> tuple[str, ...]:
 @catalogue.ROCM_EXTRAS.but(
     help="More extras of rocm, such as device-gfx942 [default: those that the lock has].",
 )
-@command.parameters(
-    [
-        checkout_options.repo_option(),
-    ]
-)
+@checkout_options.REPO
 @catalogue.JSON
 def update_command(**given: Any) -> None:
     """Resolve the refs of the projects of a lock again, or of those named, and say what changed.
@@ -451,7 +443,7 @@ def _print_changes(old: Lock, new: Lock, options: Mapping[str, Any]) -> None:
 @command.command("lock diff")
 @click.argument("a", type=_FILE, metavar="A")
 @click.argument("b", type=_FILE, metavar="B")
-@command.parameters([checkout_options.repo_option()])
+@checkout_options.REPO
 @catalogue.JSON
 def diff_command(**given: Any) -> None:
     """Show what changed between two locks: projects, submodules, ROCm, targets, and the commits between.

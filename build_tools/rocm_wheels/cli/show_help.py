@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from rocm_wheels.cli import command, main, record_keys
+from rocm_wheels.cli import catalogue, command, main, record_keys
 
 
 @command.command("help")
 @click.argument("words", nargs=-1, metavar="[COMMAND]...")
-@command.option("--all", "everything", is_flag=True, help="List all commands.")
+@catalogue.ALL.but(help="List all commands.")
 @click.pass_context
 def help_command(ctx: click.Context, words: tuple[str, ...], everything: bool) -> None:
     """Show the help of a COMMAND; without one that of rocm-wheels. `help recipe` shows a recipe's keys, too.

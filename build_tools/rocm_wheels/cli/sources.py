@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,12 +24,6 @@ _PROJECTS = click.argument(
 )
 
 
-def _repo_option(function: Any) -> Any:
-    return catalogue.SOURCE_DIR.but(
-        name="repo", help="Folder of the source trees [default: the clone's repos/, or here]."
-    )(function)
-
-
 def _choose_trees(names: Sequence[str], repo: Path | None) -> dict[str, Path]:
     """Return the trees that are named, else all that are there. Raises UsageError and SourceError."""
     from rocm_wheels.cli import checkout
@@ -47,7 +41,7 @@ def _choose_trees(names: Sequence[str], repo: Path | None) -> dict[str, Path]:
 
 @command.command("sources status")
 @_PROJECTS
-@_repo_option
+@checkout_options.REPO
 @catalogue.JSON
 def status_command(projects: tuple[str, ...], repo: Path | None, as_json: bool) -> None:
     """Say what source trees are: upstream, patched, hipified, changed by you.
@@ -67,13 +61,8 @@ def status_command(projects: tuple[str, ...], repo: Path | None, as_json: bool) 
 
 @command.command("sources hipify")
 @_PROJECTS
-@_repo_option
-@command.option(
-    "--commit-hipify/--no-commit-hipify",
-    default=True,
-    show_default=True,
-    help="Commit what hipify wrote; without, HEAD stays the upstream commit.",
-)
+@checkout_options.REPO
+@checkout_options.COMMIT_HIPIFY
 @catalogue.JSON
 def hipify_command(projects: tuple[str, ...], repo: Path | None, commit_hipify: bool, as_json: bool) -> None:
     """Hipify source trees again, after an edit; only files whose content changes get a new time.
@@ -110,10 +99,8 @@ def hipify_tree(project: str, tree: Path, *, commit: bool) -> None:
 
 @command.command("sources save-patches")
 @click.argument("project", metavar="PROJECT", shell_complete=command.complete_with("list_projects"))
-@_repo_option
-@command.option(
-    "--patchset", metavar="NAME", help="Patch set to write [default: the tree's own, else the ref's line]."
-)
+@checkout_options.REPO
+@checkout_options.SAVED_PATCHSET
 @catalogue.JSON
 def save_patches_command(project: str, repo: Path | None, as_json: bool, **options: Any) -> None:
     """Write the commits on top of a tree's diffbase tags to a patch set, for checkout to apply.
@@ -123,14 +110,14 @@ def save_patches_command(project: str, repo: Path | None, as_json: bool, **optio
       rocm-wheels sources save-patches torch --patchset release-2.9
     """
     [(name, tree)] = _choose_trees([project], repo).items()
-    saved = _save_tree_patches(name, tree, options)
+    saved = save_tree_patches(name, tree, options)
     document = {"folder": saved.folder, "written": list(saved.written), "removed": list(saved.removed)}
     print_result(document, (), as_json=as_json)
 
 
 @command.command("sources export")
 @_PROJECTS
-@_repo_option
+@checkout_options.REPO
 @command.option(
     "--branch",
     required=True,
@@ -183,35 +170,8 @@ def _list_export_lines(exported: export.ExportedBranch, branch: str) -> list[str
     return lines
 
 
-def make_patch_commands(
-    project: str, options: Sequence[click.Parameter], find_tree: Callable[[Mapping[str, Any]], Path]
-) -> list[click.Command]:
-    """Return `save-patches` and `status`; ``options`` and ``find_tree`` say where the checkout is."""
-    return [
-        command.Command(
-            "sources save-patches",
-            params=[
-                *options,
-                checkout_options.patchset_option(
-                    "Patch set to write [default: the tree's own, else the ref's line]."
-                ),
-                checkout_options.patch_folder_option(),
-            ],
-            callback=lambda **values: _save_tree_patches(project, find_tree(values), values),
-            help="Write the commits on top of the diffbase tags to a patch set, for checkout to apply.",
-        ),
-        command.Command(
-            "sources status",
-            params=[*options, command.Option(["--json", "as_json"], is_flag=True, help="For programs.")],
-            callback=lambda **values: _print_tree_status(
-                project, find_tree(values), as_json=values["as_json"]
-            ),
-            help="Say what the tree is: upstream, patched, hipified, changed by you.",
-        ),
-    ]
-
-
-def _save_tree_patches(project: str, directory: Path, options: Mapping[str, Any]) -> patches.SavedPatches:
+def save_tree_patches(project: str, directory: Path, options: Mapping[str, Any]) -> patches.SavedPatches:
+    """Write the commits on a tree to a patch set; say what changed. Raises UsageError, SourceError."""
     from rocm_wheels.models.project import load_project
     from rocm_wheels.sources import patches
 
@@ -246,7 +206,8 @@ def _save_tree_patches(project: str, directory: Path, options: Mapping[str, Any]
     return saved
 
 
-def _print_tree_status(project: str, directory: Path, *, as_json: bool) -> None:
+def print_tree_status(project: str, directory: Path, *, as_json: bool) -> None:
+    """Print what one source tree is. Raises SourceError."""
     status = _read_status(project, directory)
     print_result(_status_as_json(project, status), _describe_tree(project, status), as_json=as_json)
 

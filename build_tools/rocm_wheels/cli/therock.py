@@ -63,9 +63,7 @@ def checkout_script(manifest: str, torch_ref: str | None, **options: Any) -> Non
     checkout.run_tasks(checkout.make_locked_tasks(file, settings, env), settings, env)
 
 
-checkout_script.params += [
-    param for param in checkout_options.shared_checkout_options() if param.name not in {"line", "lock"}
-]
+checkout_script.params += [entry.make() for entry in checkout_options.TREE_OPTIONS]
 
 _MANIFEST_PROJECTS = {
     "linux": (checkout_options.TORCH, "pytorch_audio", "pytorch_vision", "triton", "apex"),
