@@ -91,7 +91,7 @@ def install_rocm(as_json: bool, **options: Any) -> None:
     print_result(document, [f"{name:8} {value}" for name, value in rows], as_json=as_json)
 
 
-@command("build", first=(*build_options.FIRST, "--dry-run"))
+@command("build", first=(*build_options.FIRST, "--dry-run"), apart=build_options.APART)
 @build_options.sdk_options
 @build_options.project_options
 @build_options.build_options
@@ -222,7 +222,7 @@ def _format_install_lines(summary: RunSummary, output: Path, env: Mapping[str, s
 _FILE = GivenPath()
 
 
-@command("plan", first=(*build_options.FIRST, "--output"))
+@command("plan", first=(*build_options.FIRST, "--output"), apart=build_options.APART)
 @build_options.sdk_options
 @build_options.project_options
 @build_options.build_options

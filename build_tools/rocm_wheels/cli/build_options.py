@@ -188,6 +188,7 @@ _extra_options = catalogue.takes(
         help="With --test: without a GPU, too; tests that need one are skipped then.",
     ),
 )
+APART = [("--python", "--current-env")]  # the active environment has its Python
 # what most builds say, in the order of help
 FIRST = (
     *("--gfx", "--rocm-index", "--rocm", "--rocm-path", "--install-rocm"),
@@ -465,11 +466,6 @@ def _find_pythons(options: Mapping[str, Any], env: Mapping[str, str]) -> tuple[P
     """Return the interpreters that ``--python`` names; none when it is not given."""
     if not options["python"]:
         return ()
-    if options["current_env"]:
-        raise errors.UsageError(
-            "--python and --current-env exclude each other: the active environment has its Python",
-            tip="leave one of them out",
-        )
     from rocm_wheels.sdk import interpreters
 
     return tuple(interpreter.path for interpreter in interpreters.find_interpreters(options["python"], env))
