@@ -265,22 +265,22 @@ def read_durations(paths: Sequence[Path], suite: str) -> dict[str, float]:
     newest: dict[tuple[str, int], dict[int, tuple[datetime, float]]] = defaultdict(dict)  # by file and shares
     for path in paths:
         if not path.exists():
-            raise errors.UsageError(f"--durations: there is no {path}", tip=_PATH_TIP)
+            raise errors.UsageError(f"ROCM_WHEELS_DURATIONS: there is no {path}", tip=_PATH_TIP)
         if path.is_file() and path.name != RESULTS_FILE:
-            raise errors.UsageError(f"--durations: {path} is no {RESULTS_FILE}", tip=_PATH_TIP)
+            raise errors.UsageError(f"ROCM_WHEELS_DURATIONS: {path} is no {RESULTS_FILE}", tip=_PATH_TIP)
         files = sorted(path.rglob(RESULTS_FILE)) if path.is_dir() else [path]
         records = [(file, read_results(file)) for file in files]
         records = [(file, record) for file, record in records if record.suite is not None]
         if not records:
             raise errors.UsageError(
-                f"--durations: there are no results of torch's tests in {path}", tip=_PATH_TIP
+                f"ROCM_WHEELS_DURATIONS: there are no results of torch's tests in {path}", tip=_PATH_TIP
             )
         for file, record in records:
             for name, seconds in record.files.items():
                 if seconds > _LONGEST_SECONDS:
                     raise errors.DataError(
                         f"{file} says that {name} took {seconds:.3g} s, more than a week",
-                        tip="leave it out of --durations",
+                        tip="leave it out of ROCM_WHEELS_DURATIONS",
                     )
                 if record.suite is not None and record.suite.name == suite and seconds:
                     test_file, share, shares = torch_tests.split_test_share(name)
