@@ -47,11 +47,13 @@ def check_command(  # noqa: PLR0917 - click passes them by name
       rocm-wheels set check s3://wheels --set 2.9.1-93bf --wheels dist
     """
     from rocm_wheels.core import files
+    from rocm_wheels.models import test_results
     from rocm_wheels.release import next_step, set_copy
     from rocm_wheels.release.evidence import results
     from rocm_wheels.release.store_paths import FamilyPaths
 
     evidence.try_key(sign_with)
+    begun = evidence.describe_origin("set check")
     opened, document = evidence.open_set(store, set_id)
     paths = FamilyPaths(document.family)
     named = results.hash_wheels(wheels) if wheels else None
@@ -62,15 +64,26 @@ def check_command(  # noqa: PLR0917 - click passes them by name
     ):
         folder = output_dir or Path(own)
         folder.mkdir(parents=True, exist_ok=True)
-        found = [_audit_set(opened, document, root / paths.set_document(document.id))]
+        tests: dict[test_results.ResultKind, list[test_results.TestResult]] = {
+            "audit": _audit_set(opened, document, root / paths.set_document(document.id))
+        }
         plain = [root / paths.pool_file(file.sha256, file.name) for file in document.files if not file.label]
         if plain:
-            found.append(_ask_installers(document, root / paths.set_index(document.id), plain))
+            tests["resolver"] = _ask_installers(document, root / paths.set_index(document.id), plain)
         else:
             log.log_note("all wheels are variants, which no resolver chooses by version alone")
-        reports = [folder / f"{item.kind}.json" for item in found]
-        for path, item in zip(reports, found, strict=True):
-            files.write_atomically(path, item.to_json())
+        reports = []
+        for kind, rows in tests.items():
+            found = test_results.Results(
+                kind=kind,
+                tool=begun["tool"],
+                when=datetime.fromisoformat(begun["when"]),
+                host=platform.node() or "unknown",
+                wheels={file.name: file.sha256 for file in document.files},
+                tests=tuple(rows),
+            )
+            reports.append(folder / f"{kind}.json")
+            files.write_atomically(reports[-1], found.to_json())
         entries = results.read_results(reports, evidence.make_submission(document))
     evidence.submit(opened, document, entries, sign_with, as_json=as_json)
     failed = [entry for entry in entries if not entry.passed]
@@ -88,7 +101,7 @@ def _list_files(paths: tuple[Path, ...]) -> list[Path]:
     return [file for path in paths for file in (sorted(path.glob("*.whl")) if path.is_dir() else [path])]
 
 
-def _audit_set(store: Store, document: wheel_set.SetDocument, path: Path) -> test_results.Results:
+def _audit_set(store: Store, document: wheel_set.SetDocument, path: Path) -> list[test_results.TestResult]:
     """Return what the checks of a set in a folder, and of each of its wheels by its recipe, found.
 
     ReleaseError where a stored wheel is not that of the set: that is no result about the wheels.
@@ -96,7 +109,6 @@ def _audit_set(store: Store, document: wheel_set.SetDocument, path: Path) -> tes
     from rocm_wheels.audit import audited_wheel
     from rocm_wheels.release import stage, wheel_set
 
-    begun = evidence.describe_origin("set check")
     done = audit.audit_wheels(audit.AuditRequest((), str(path), by_recipe=True))
     read = {scan.path.name: scan.sha256 for scan in done.scans}
     wrong = [file.name for file in document.files if read.get(file.name) != file.sha256]
@@ -124,28 +136,30 @@ def _audit_set(store: Store, document: wheel_set.SetDocument, path: Path) -> tes
         for check in dict.fromkeys((*report.ran, *faults)):
             tests.append(_make_test(f"{title}: {check}", faults.get(check, ""), about))
         for skip in report.skipped:
-            skipped = _make_test(f"{title}: {skip.check}", skip.reason, about)
-            tests.append(skipped.model_copy(update={"outcome": "skipped"}))
-    return _make_results("audit", document, tests, begun)
+            tests.append(_make_test(f"{title}: {skip.check}", skip.reason, about, "skipped"))
+    return tests
 
 
-def _make_test(name: str, fault: str, wheels: tuple[str, ...] = ()) -> test_results.TestResult:
-    """Return a test that failed, with the first line of why, or ("") passed."""
+def _make_test(
+    name: str, fault: str, wheels: tuple[str, ...] = (), outcome: test_results.TestOutcome = "failed"
+) -> test_results.TestResult:
+    """Return a test that failed, or was skipped, with the first line of why; or ("") passed."""
     from rocm_wheels.models import test_results
 
     detail = fault.partition("\n")[0][:_MOST_LETTERS]
-    outcome: test_results.TestOutcome = "failed" if fault else "passed"
+    outcome = outcome if fault else "passed"
     return test_results.TestResult(name=name, outcome=outcome, detail=detail, wheels=wheels)
 
 
-def _ask_installers(document: wheel_set.SetDocument, index: Path, wheels: list[Path]) -> test_results.Results:
+def _ask_installers(
+    document: wheel_set.SetDocument, index: Path, wheels: list[Path]
+) -> list[test_results.TestResult]:
     """Return what pip and uv pick from the index of a set, which has one version of most projects."""
     from packaging.version import Version
 
     from rocm_wheels.index import resolve_check
     from rocm_wheels.release.evidence import results
 
-    begun = evidence.describe_origin("set check")
     versions = {
         project: {Version(file.version) for file in document.files if file.project == project}
         for project in document.projects
@@ -160,22 +174,4 @@ def _ask_installers(document: wheel_set.SetDocument, index: Path, wheels: list[P
         about = tuple(path.name for path in wheels if results.covers_wheel({question}, path.name))
         name = f"{check.requirement}, Python {check.python}, {check.tool}"
         tests.append(_make_test(name, check.fault, about))
-    return _make_results("resolver", document, tests, begun)
-
-
-def _make_results(
-    kind: test_results.ResultKind,
-    document: wheel_set.SetDocument,
-    tests: list[test_results.TestResult],
-    begun: dict[str, str],
-) -> test_results.Results:
-    from rocm_wheels.models import test_results
-
-    return test_results.Results(
-        kind=kind,
-        tool=begun["tool"],
-        when=datetime.fromisoformat(begun["when"]),
-        host=platform.node() or "unknown",
-        wheels={file.name: file.sha256 for file in document.files},
-        tests=tuple(tests),
-    )
+    return tests

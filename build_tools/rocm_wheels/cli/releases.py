@@ -61,11 +61,7 @@ Examples:
 """
 
 
-@command.command(
-    "set list",
-    help=_HELP,
-    apart=[("--open", "--channel"), ("--open", "--passed")],
-)
+@command.command("set list", help=_HELP, apart=[("--open", "--channel"), ("--open", "--passed")])
 @click.argument("store", metavar="STORE")
 @catalogue.CHANNEL.but(help="Only what this channel shows: nightly, prerelease, stable.")
 @command.option("--passed", metavar="GFX", help="Only what passed on this GPU target: gfx942.")
