@@ -125,12 +125,11 @@ def _convert_report(report: provenance.ProvenanceReport) -> dict[str, Any]:
 
 
 def _describe_statement(statement: ProvenanceStatement) -> list[str]:
-    rows = [("sha256", statement.sha256), ("builder", statement.builder)]
-    metadata = statement.predicate["runDetails"].get("metadata", {})
-    rows += [(name, str(value)) for name, value in metadata.items()]
-    for name, value in statement.parameters.items():
-        rows.append((name, value if isinstance(value, str) else json.dumps(value)))
+    facts = {"sha256": statement.sha256, "builder": statement.builder}
+    facts |= {**statement.predicate["runDetails"].get("metadata", {}), **statement.parameters}
+    sources = []
     for dependency in statement.dependencies:
         digest = ", ".join(f"{name} {value}" for name, value in dependency.get("digest", {}).items())
-        rows.append(("from", f"{dependency.get('uri') or dependency.get('name', '')}  {digest}".rstrip()))
-    return [f"  the statement of {statement.name}", *(f"    {line}" for line in tables.align_rows(rows))]
+        sources.append(f"{dependency.get('uri') or dependency.get('name', '')}  {digest}".rstrip())
+    lines = output.format_facts({**facts, "from": sources})
+    return [f"  the statement of {statement.name}", *(f"    {line}" for line in lines)]
