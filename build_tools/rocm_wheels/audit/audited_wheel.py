@@ -32,8 +32,6 @@ from rocm_wheels.wheels.scan import WheelScan
 if TYPE_CHECKING:
     from auditwheel.policy import WheelPolicies  # type: ignore[import-untyped]
 
-    from rocm_wheels.audit.import_check import ImportEnvironment
-
 _LIBRARY_NAME = re.compile(r"\.(so|dll|pyd)$|\.so\.[\d.]+$", re.IGNORECASE)
 EXTENSION_MODULE = re.compile(
     r"(?:^|/)(?P<module>[A-Za-z_]\w*)\.(?:(?P<python>"
@@ -81,7 +79,7 @@ class AuditedWheel:
     """A wheel as one pass found it, and its expectation; ``parts`` are device wheels split off from it.
 
     ``required``: the packages that it requires, where some were given to look for them in. ``baseline``: the
-    wheel that it is compared with, ``environment``: where it is imported, if any.
+    wheel that it is compared with.
     """
 
     scan: WheelScan
@@ -89,7 +87,6 @@ class AuditedWheel:
     parts: tuple[WheelScan, ...] = ()
     required: required_packages.RequiredPackages | None = None
     baseline: Baseline | None = None
-    environment: ImportEnvironment | None = None
 
     @property
     def project(self) -> Project:

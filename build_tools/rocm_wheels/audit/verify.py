@@ -109,14 +109,13 @@ def check_wheel(
     scan, expected = subject.scan, subject.expected
     older = subject.baseline.wheel.scan if subject.baseline is not None else None
     checks = (*CHECKS, *(DRIFT_CHECKS if older is not None else ()))
-    outcome = _run_checks(checks, replace(subject, environment=environment))
     largest = sorted(scan.members, key=lambda member: -member.size)[:_LARGEST]
-    return audited_wheel.AuditReport(
+    report = audited_wheel.AuditReport(
         wheel=scan.path,
         size=scan.size,
         sha256=scan.sha256,
         targets=subject.targets,
-        **outcome,
+        **_run_checks(checks, subject),
         archives=tuple(sorted({name for names in scan.moved_code.values() for name in names})),
         parts={part.path.name: part.sha256 for part in subject.parts},
         libraries={
@@ -131,6 +130,9 @@ def check_wheel(
         compared_with=older.path.name if older is not None else "",
         compared_size=older.size if older is not None else 0,
     )
+    if environment is None or scan.breaking_faults:
+        return report
+    return add_import_check(report, expected, environment)
 
 
 def check_set(subject: audited_set.AuditedSet) -> audited_set.SetReport:
@@ -208,7 +210,7 @@ def add_import_check(
     expected: audited_wheel.WheelExpectation,
     environment: import_check.ImportEnvironment,
 ) -> audited_wheel.AuditReport:
-    """Return a report of ``verify_wheel`` with the import check added that was skipped there."""
+    """Return a report with the import check added that was skipped."""
     outcome = find_check(IMPORT_CHECK).collect(
         lambda: import_check.import_here(report.wheel, expected, environment)
     )
