@@ -235,7 +235,7 @@ def _plan_repair(wheel: Path, offers: required_packages.PackagePool, request: Re
         request = replace(request, excludes={**said, **request.excludes})
     platform = required_packages.read_wheel_platform(wheel)
     if platform is None:
-        libraries, _ = repair_linux.read_libraries(wheel)
+        libraries = required_packages.read_host_binaries(wheel)
         fault = f"its name says any machine, and it holds {shorten_list(sorted(libraries))}"
         return RepairPlan(wheel, "any", wheel.name, faults=(fault,) if libraries else ())
     if platform.system == "windows":

@@ -18,10 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocm_wheels.binaries import limits, loader
+from rocm_wheels.binaries import loader
 from rocm_wheels.core import errors, parallel, process
 from rocm_wheels.core.files import read_pieces
-from rocm_wheels.device_code import code_objects
 from rocm_wheels.package import repair
 from rocm_wheels.sdk import package_contents
 from rocm_wheels.wheels import platform_promises, required_packages, rewrite, stored_member
@@ -29,8 +28,6 @@ from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.edit import WheelEdit, get_edited_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from auditwheel.policy import Policy, WheelPolicies  # type: ignore[import-untyped]
 
 _OWN_FOLDER = re.compile(r"\$(?:ORIGIN|\{ORIGIN\})(?:/|$)")
@@ -45,12 +42,11 @@ def plan_linux_repair(
     request: repair.RepairRequest,
 ) -> repair.RepairPlan:
     """Read a wheel once, and return what becomes of it; DataError when it cannot be read."""
-    libraries, has_code = read_libraries(wheel)
+    libraries = required_packages.read_host_binaries(wheel, for_changes=True)
     foreign = [name for name, library in libraries.items() if library.architecture != platform.architecture]
     notes = [f"{name} is for {libraries.pop(name).architecture}: left as it is" for name in foreign]
     if not libraries:
-        kind = "device code, and no host library" if has_code else "no library"
-        notes.append(f"it holds {kind}: no libc to compute a tag from, so it keeps its own")
+        notes.append("it holds no host library: no libc to compute a tag from, so it keeps its own")
         return repair.RepairPlan(wheel, "linux", wheel.name, notes=tuple(notes))
     if musl := [name for name, library in libraries.items() if _needs_musl(library)]:
         fault = f"{repair.shorten_list(musl)} is built for musl; ROCm's packages are for glibc"
@@ -74,29 +70,6 @@ def plan_linux_repair(
         faults=(*needs.faults, *policy_faults, *faults),
         notes=tuple(notes),
     )
-
-
-def read_libraries(wheel: Path) -> tuple[dict[str, loader.HostBinary], bool]:
-    """Read a wheel once: its host libraries by member, and whether it holds device code beside them."""
-    holds_code = False
-
-    def choose(name: str, head: bytes) -> Callable[[memoryview], loader.HostBinary | None] | None:
-        nonlocal holds_code
-        holds_code = holds_code or code_objects.may_hold_code(name, head)
-        return (lambda data: _read_library(data, f"{wheel}: {name}")) if head.startswith(b"\x7fELF") else None
-
-    with WheelArchive.open(wheel) as archive:
-        read = archive.read_chosen(choose, digest=False)
-    return {name: library for name, library in read.items() if library is not None}, holds_code
-
-
-def _read_library(data: memoryview, name: str) -> loader.HostBinary | None:
-    try:
-        return loader.read_host_binary(data, name)
-    except limits.LimitError:  # auditwheel would read it
-        raise
-    except errors.DataError:  # says that it is ELF and breaks off: data, the loader will not take it
-        return None
 
 
 def _needs_musl(binary: loader.HostBinary) -> bool:
@@ -262,9 +235,9 @@ def _graft_libraries(plan: repair.RepairPlan, wheel: Path, work: Path, env: Mapp
     }
     platform = (plan.platforms or tuple(plan.file_name.removesuffix(".whl").split("-")[-1].split(".")))[0]
     # a library of the wheel that only its SONAME leads to is no run path away: auditwheel would look for it
-    inside = loader.list_own_names(read_libraries(wheel)[0])
+    inside = loader.list_own_names(required_packages.read_host_binaries(wheel))
     words = ["--only-plat", "--wheel-dir", str(work / "grafted"), "--plat", platform]
     words += [word for name in sorted({*plan.excluded, *inside}) for word in ("--exclude", name)]
     return repair.graft_libraries(
-        plan, wheel, ("auditwheel", words), tool_env, lambda path: read_libraries(path)[0]
+        plan, wheel, ("auditwheel", words), tool_env, required_packages.read_host_binaries
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import PathDistribution, distributions
 from pathlib import Path
 from threading import Lock
@@ -130,12 +130,11 @@ class OfferedPackage:
         if system == "windows":  # where names are compared without case
             named = {path.rpartition("/")[2].lower(): path for path in self._list_files()}
             return {n: OfferedLibrary(path) for n, path in named.items() if n.endswith((".dll", ".pyd"))}
-        if self.wheel is not None and self.scan is None:
-            return _read_wheel_libraries(self.wheel, symbols=symbols)
         binaries: dict[str, loader.HostBinary | None] = {}
         if self.scan is not None:
-            host = self.scan.binaries.items()
-            binaries = {name: binary for name, binary in host if not binary.loader.program}
+            binaries |= self.scan.binaries
+        elif self.wheel is not None:
+            binaries |= read_host_binaries(self.wheel, symbols=symbols)
         elif self.installed is not None:
             for file in self._list_files():
                 path = Path(str(self.installed.locate_file(file)))
@@ -143,7 +142,7 @@ class OfferedPackage:
                     binaries[file] = loader.read_host_binary_file(path, symbols=symbols)
         libraries: dict[str, OfferedLibrary] = {}
         for file, binary in binaries.items():
-            if binary is not None:
+            if binary is not None and not binary.loader.program:
                 name = binary.loader.soname or file.rpartition("/")[2]
                 libraries.setdefault(name, OfferedLibrary(file, binary))
         return libraries
@@ -288,26 +287,28 @@ def _offer_wheel(file: Path, scan: WheelScan | None = None) -> OfferedPackage:
     return OfferedPackage(name.name, name.version, file.name, wheel=file, scan=scan)
 
 
-def _read_wheel_libraries(wheel: Path, *, symbols: bool) -> dict[str, OfferedLibrary]:
-    def read(data: memoryview, name: str) -> tuple[str, OfferedLibrary] | None:
-        try:
-            binary = loader.read_host_binary(data, f"{wheel}: {name}", for_changes=False, symbols=symbols)
-        except limits.LimitError:
-            raise
-        except errors.DataError:  # says that it is ELF and breaks off: the loader will not take it
-            return None
-        if binary is None or binary.loader.program:
-            return None
-        return binary.loader.soname or name.rpartition("/")[2], OfferedLibrary(name, binary)
+def read_host_binaries(
+    wheel: Path, *, for_changes: bool = False, symbols: bool = False
+) -> dict[str, loader.HostBinary]:
+    """Read the programs and libraries for the host in a wheel, by member; as ``read_host_binary``.
 
-    def choose(name: str, head: bytes) -> Callable[[memoryview], tuple[str, OfferedLibrary] | None] | None:
-        return (lambda data: read(data, name)) if head.startswith(elf.ELF_MAGIC) else None
+    DataError when a member is damaged.
+    """
+
+    def read(data: memoryview, *, name: str) -> loader.HostBinary | None:
+        try:
+            return loader.read_host_binary(data, name, for_changes=for_changes, symbols=symbols)
+        except limits.LimitError:  # other tools would read it
+            raise
+        except errors.DataError:  # says that it is ELF and breaks off: data, the loader will not take it
+            return None
+
+    def choose(name: str, head: bytes) -> Callable[[memoryview], loader.HostBinary | None] | None:
+        return partial(read, name=f"{wheel}: {name}") if head.startswith(elf.ELF_MAGIC) else None
 
     with WheelArchive.open(wheel) as archive:
-        contents = archive.read_all(choose, digest=False)
-    if faults := [content.fault for content in contents if content.fault]:
-        raise errors.DataError(faults[0])
-    return dict(reversed([content.result for content in contents if content.result]))
+        read_members = archive.read_chosen(choose, digest=False)
+    return {name: binary for name, binary in read_members.items() if binary is not None}
 
 
 def _ask_site_folders(python: Path, env: Mapping[str, str]) -> list[str]:
