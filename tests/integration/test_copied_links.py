@@ -17,9 +17,9 @@ pytestmark = pytest.mark.contract
 LINKS = {"apex/csrc": "../csrc", "apex/name.txt": "../version.txt"}
 
 
-@pytest.fixture
-def github(sources: Upstream, tmp_path: Path) -> Upstream:
-    made = sources.copy(tmp_path / "servers", github=True)
+@pytest.fixture(scope="module")
+def github(sources: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+    made = sources.copy(tmp_path_factory.mktemp("servers"), github=True)
     upstream = made.folder / "apex"
     for name, text in {
         "csrc/sgd.cu": "kernels\n",
