@@ -14,20 +14,11 @@ def listed(*pairs: str) -> str:
 
 
 def test_what_is_said_of_submodules() -> None:
-    found = submodules.parse_gitmodules(
-        listed(
-            "core.bare=false",
-            "submodule.third_party/a.path=third_party/a",
-            "submodule.third_party/a.url=https://h/a",
-            "submodule.third_party/a.url=https://h/second",
-            "submodule.third_party/a.shallow=true",
-            'submodule.odd "n\u00e4me".v2.path=odd dir/',
-            'submodule.odd "n\u00e4me".v2.update=none',
-            "submodule.nowhere.url=x",
-            "submodule.old",
-        ),
-        name="f",
-    )
+    first, second = "submodule.third_party/a", 'submodule.odd "n\u00e4me".v2'
+    pairs = ["core.bare=false", f"{first}.path=third_party/a", f"{first}.url=https://h/a"]
+    pairs += [f"{first}.url=https://h/second", f"{first}.shallow=true", f"{second}.path=odd dir/"]
+    pairs += [f"{second}.update=none", "submodule.nowhere.url=x", "submodule.old"]
+    found = submodules.parse_gitmodules(listed(*pairs), name="f")
     assert found == {
         "third_party/a": submodules.Submodule("third_party/a", "third_party/a", "https://h/a", shallow=True),
         "odd dir": submodules.Submodule('odd "n\u00e4me".v2', "odd dir", None, enabled=False),

@@ -53,16 +53,8 @@ def test_is_fine():
 def test_tests_that_hang_fail_and_the_others_run(tmp_path: Path) -> None:
     for name, text in {"conftest.py": OURS, "test_hangs.py": TESTS, "pytest.ini": "[pytest]"}.items():
         (tmp_path / name).write_text(text)
-    argv = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "no:xdist",
-        "-p",
-        "no:hypothesispytest",
-        "--junitxml=results.xml",
-    ]
+    words = "-m pytest -p no:xdist -p no:hypothesispytest --junitxml=results.xml"
+    argv = [sys.executable, *words.split()]
     ended = subprocess.run(argv, cwd=tmp_path, capture_output=True, timeout=60, check=False)
     assert ended.returncode == pytest.ExitCode.TESTS_FAILED, ended.stdout
     suite = next(ElementTree.parse(tmp_path / "results.xml").iter("testsuite"))

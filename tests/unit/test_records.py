@@ -100,10 +100,7 @@ WRONG = [
     (f"{NAMED}'a b': b", "3:1: 'a b': Extra inputs are not permitted; there may be name, os, cards, labels"),
     (f"{NAMED}from: nowhere", "3:1: from: it must be somewhere (found 'nowhere')"),
     (f"{NAMED}cards: [{{}}]", "3:9: cards.0.gfx: Field required"),
-    (
-        f"{NAMED}cards:\n- gfx: amd\n",
-        "4:3: cards.0.gfx: it must be a GPU target such as gfx942 (found",
-    ),
+    (f"{NAMED}cards:\n- gfx: amd\n", "4:3: cards.0.gfx: it must be a GPU target such as gfx942 (found"),
     (f"{NAMED}cards: [{{gfx: gfx1, memory: {'9' * 5000}}}]", f"memory: … (found '{'9' * 79}…)"),
     (f"{NAMED}cards: [{{gfx: gfx1, share: .nan}}]", "cards.0.share: … (found '.nan')"),
     (f"{NAMED}cards: [&c {{gfx: gfx1}}, *c, *c, *c]", "3:1: cards: …"),
@@ -192,10 +189,8 @@ def test_of_very_many_faults_the_first_are_told_and_the_others_counted() -> None
     assert len(others) == 100 and others[-2].startswith("f:4:") and others[-1] == "and 4,901 more"
     with pytest.raises(errors.DataError) as wrong:
         records.parse_record(NAMED + "a: 1\n" * 150, Machine, name="f")
-    assert wrong.value.message.split("\n")[-2:] == [
-        "f:102:1: a is given twice, in line 3 too: leave one",
-        "and 50 more",
-    ]
+    last = "f:102:1: a is given twice, in line 3 too: leave one"
+    assert wrong.value.message.split("\n")[-2:] == [last, "and 50 more"]
 
 
 @pytest.mark.usefixtures("loader")
@@ -291,10 +286,8 @@ def test_documents_of_programs_are_told_in_a_line() -> None:
             Machine.model_validate_json(content)
         return records.summarize_faults(wrong.value, Machine)
 
-    assert re.fullmatch(
-        r"name: .* string \(found 1\); os: .*'linux' or 'windows' \(found nothing\)",
-        said('{"name": 1, "os": null}'),
-    )
+    told = r"name: .* string \(found 1\); os: .*'linux' or 'windows' \(found nothing\)"
+    assert re.fullmatch(told, said('{"name": 1, "os": null}'))
     assert said("{") == "Invalid JSON: EOF while parsing an object at line 1 column 1"
     many = ", ".join(f'"k{n}": 1' for n in range(9))
     assert said(f'{{"name": "a", "os": "linux", {many}}}').endswith("; and 4 more")

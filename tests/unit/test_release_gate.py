@@ -316,10 +316,8 @@ def test_a_set_for_many_families_needs_each_target_and_the_wheels_that_it_gets()
     verdict = judged(text, *seen, document=document)
     assert outcomes(verdict)["smoke on gfx942"] == "pass"
     assert outcomes(verdict)["smoke on gfx1201"] == "bypassed"
-    assert [(one.gfx, one.state) for one in verdict.targets] == [
-        ("gfx1201", "untested"),
-        ("gfx942", "tested"),
-    ]
+    states = [(one.gfx, one.state) for one in verdict.targets]
+    assert states == [("gfx1201", "untested"), ("gfx942", "tested")]
     assert verdict.state == "partly tested"
 
 

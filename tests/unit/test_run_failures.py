@@ -40,10 +40,8 @@ def test_rows_without_a_wheel_name_their_python() -> None:
     table = status.format_summary(
         [status.SummaryRow("pytorch", "not built", python=tag) for tag in ("cp310", "cp312")]
     )
-    assert [line.split()[:2] for line in table.splitlines()[1:]] == [
-        ["pytorch", "cp310"],
-        ["pytorch", "cp312"],
-    ]
+    rows = [line.split()[:2] for line in table.splitlines()[1:]]
+    assert rows == [["pytorch", "cp310"], ["pytorch", "cp312"]]
 
 
 def test_a_step_of_a_run_leaves_it_to_the_run_to_say_that_it_was_interrupted(

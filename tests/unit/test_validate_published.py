@@ -25,14 +25,8 @@ def make_support() -> dict[str, Any]:
     install = {"rocm_wheels": "rocm-wheels install torch==2.13.0 --index {index}"}
     sets = [{**entry, "os": "windows", "set": "win"}, {**entry, "install": install}, {**entry, "set": "old"}]
     channels = [
-        {
-            "family": family,
-            "channel": channel,
-            "url": None,
-            "index": f"{family}/nightly/simple/",
-            "sets": sets,
-        }
-        for family in FAMILIES
+        {"family": one, "channel": channel, "url": None, "index": f"{one}/nightly/simple/", "sets": sets}
+        for one in FAMILIES
         for channel in ("nightly", "stable")
     ]
     releases = [{"family": family, "channel": "nightly", "set": "new", **release} for family in FAMILIES]

@@ -269,11 +269,8 @@ def test_an_archive_without_fault_is_told_as_it_is(tmp_path: Path) -> None:
     archive = base()
     layout = read(archive.bytes())
     assert layout.faults == ()
-    assert [(e.name, e.size, e.method) for e in layout.entries] == [
-        ("demo/a.py", 400, 8),
-        ("demo/b.py", 400, 0),
-        ("demo/sub/c.py", 6, 8),
-    ]
+    listed = [(entry.name, entry.size, entry.method) for entry in layout.entries]
+    assert listed == [("demo/a.py", 400, 8), ("demo/b.py", 400, 0), ("demo/sub/c.py", 6, 8)]
     ends = [0, *(entry.end for entry in layout.entries)]
     assert [entry.header for entry in layout.entries] == ends[:-1]
     assert ends[-1] == layout.directory
