@@ -243,20 +243,20 @@ def make_install_commands(facts: gpu_cards.TargetFacts) -> dict[str, str | None]
 
 
 def _describe_target(facts: gpu_cards.TargetFacts) -> list[str]:
-    cells: list[tuple[str, str]] = [
-        (fact.what, f"{fact.value}{'?' * (fact.kind == 'believed')}") for fact in facts.facts
-    ]
+    shown: dict[str, Any] = {
+        fact.what: f"{fact.value}{'?' * (fact.kind == 'believed')}" for fact in facts.facts
+    }
     if facts.generic:
-        cells.append(("runs also", f"code for {facts.generic}"))
+        shown["runs also"] = f"code for {facts.generic}"
     for platform in _SYSTEMS:
         urls = [index.url for index in facts.indexes if index.platform == platform]
-        shown = urls[:_MOST_INDEXES]
-        shown += [f"and {len(urls) - _MOST_INDEXES} more"] if len(urls) > _MOST_INDEXES else []
-        cells += [("" if number else platform, url) for number, url in enumerate(shown)]
+        more = [f"and {len(urls) - _MOST_INDEXES} more"] if len(urls) > _MOST_INDEXES else []
+        shown[platform] = [*urls[:_MOST_INDEXES], *more]
     if not facts.indexes:
-        cells.append(("indexes", "none of the stable channel serves it"))
+        shown["indexes"] = "none of the stable channel serves it"
     name = facts.target or "not known"
     if facts.vendor != "amd":
         intel = "Intel, before Xe" if facts.target else "Intel"
         name = intel if facts.vendor == "intel" else f"NVIDIA, compute capability {name}"
-    return [f"{name}  {facts.product}".rstrip(), *(f"  {line}" for line in tables.align_rows(cells))]
+    lines = output.format_facts(shown)
+    return [f"{name}  {facts.product}".rstrip(), *(f"  {line}" for line in lines)]
