@@ -336,6 +336,15 @@ def drop_triton(drafts: Drafts) -> None:
     torch.requires = [line for line in torch.requires if not line.startswith("triton")]
 
 
+def build_for_cpus(drafts: Drafts) -> None:
+    """A torch for CPUs alone requires no triton, as upstream's."""
+    drop_triton(drafts)
+    for name in ("torch-311", "torchvision-311"):
+        drafts[name].members = {
+            m: c for m, c in drafts[name].members.items() if not m.endswith((".so", ".0"))
+        }
+
+
 def retag_device(drafts: Drafts) -> None:
     drafts["amd-torchaudio-device-gfx942-311"].tag = "cp311-cp311-manylinux_2_28_x86_64"
 
@@ -434,6 +443,7 @@ MUTATIONS: list[tuple[str, str, Mutation, str]] = [
     ("built-triton", "set-pins", pin_triton("3.5.0+rocm7.1.0"), "the set has no triton"),
     ("public-triton", "", pin_triton("3.5.0"), ""),
     ("no-triton", "set-pins", drop_triton, "requires no triton, and the set has one"),
+    ("torch-for-cpus", "", build_for_cpus, ""),
     ("other-tags", "set-devices", retag_device, "has other tags than every wheel of torchaudio"),
     ("less-vision", "set-targets", lambda drafts: build_vision(drafts, "gfx942"), "no code for gfx1100"),
     ("less-audio", "set-targets", build_audio, "it has no code for gfx1100"),

@@ -183,6 +183,7 @@ FAULTS: list[Row] = [
     ),
     ("no-runtime", "RW013 error", init('["amdhip64"]', '["hiprtc"]'), "does not preload amdhip64"),
     ("undeclared-extra", "RW005 error", requiring(ROCM, TRITON, "x; extra == 'y'"), "the extra y"),
+    ("empty", "RW045 error", put("torch/lib/libx.so", b""), "is empty"),
     ("text", "RW045 error", put("torch/lib/libx.so", b"INPUT(libx.so.1)"), "is no ELF file"),
     ("of-windows", "RW045 error", put("torch/lib/c10.dll", dll("KERNEL32.dll")), "is for amd64"),
     ("relocations", "RW027 error", put("torch/lib/libc10.so", library(flags=4)), "DT_TEXTREL"),

@@ -112,8 +112,8 @@ def check_architecture(wheel: AuditedWheel) -> Findings:
 def _find_no_libraries(wheel: AuditedWheel) -> Findings:
     """Yield what is named like a library for Linux, and is none.
 
-    A text may be a script of the linker (INPUT, GROUP), of which our wheels have none; what is empty, or
-    named as Python's modules are, is nothing that anybody can load.
+    What is named as Python's modules are is imported. In anybody's wheel a text may be a script of the linker
+    (INPUT, GROUP), and what is empty may be there for tests; in ours both are what a build left unfinished.
     """
     read = {*wheel.scan.binaries, *wheel.scan.machines, *wheel.scan.device_code, *wheel.damaged_members}
     empty = {member.name for member in wheel.scan.members if not member.size}
@@ -121,8 +121,10 @@ def _find_no_libraries(wheel: AuditedWheel) -> Findings:
         module = EXTENSION_MODULE.search(member)
         is_module = module is not None and module["python"] is not None
         message = "is empty" if member in empty else "is named like a library, and is no ELF file"
-        if wheel.has_recipe or (member.endswith(".so") and (is_module or member in empty)):
+        if wheel.has_recipe or is_module:
             yield error(message, member)
+        elif member in empty:
+            yield warning(message, member)
 
 
 _ANYBODYS_FOLDER = re.compile(r"/+(tmp|var/+tmp|dev/+shm)(/|$)")

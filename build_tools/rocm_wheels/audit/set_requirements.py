@@ -72,7 +72,8 @@ def _find_loose_wheels(subject: AuditedSet) -> Findings:
     for environment in set_environments.list_environments(subject):
         has_triton = any(find_candidates(subject, name, environment) for name in TRITON_NAMES)
         for wheel in find_candidates(subject, set_environments.TORCH_PROJECT, environment):
-            if not has_triton or wheel.scan.metadata is None:
+            is_for_gpus = wheel.targets or wheel.moved_code  # a torch for CPUs alone needs none
+            if not has_triton or not is_for_gpus or wheel.scan.metadata is None:
                 continue
             applied = [line for line in wheel.requirements if environment.applies(line)]
             lines = [line for line in applied if canonicalize_name(line.name) in TRITON_NAMES]
