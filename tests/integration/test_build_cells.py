@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -12,11 +11,10 @@ from pathlib import Path
 
 import pytest
 from projects import TAG, TARGET, World, finish
+from pythons import find_other_pythons
 from runs import has_wheel, start, write_workflow
 
-from rocm_wheels.core import errors
 from rocm_wheels.pipeline import plan
-from rocm_wheels.sdk import interpreters
 
 pytestmark = pytest.mark.contract
 
@@ -120,17 +118,10 @@ def test_what_is_wrong_with_one_set_is_said_before_another_begins(world: World) 
     assert refused.code == 2 and "of one Python and one set" in refused.err and not Path(kept).exists()
 
 
-def find_second_python(env: dict[str, str]) -> Path:
-    for version in ("3.12", "3.13", "3.10"):
-        with contextlib.suppress(errors.RocmWheelsError):
-            (found,) = interpreters.find_interpreters([version], env)
-            if found.tag != TAG:
-                return found.path
-    pytest.skip("one Python alone is here")
-
-
 def test_each_python_has_its_wheels_out_of_one_command(world: World, tmp_path: Path) -> None:
-    pythons = ("--python", sys.executable, "--python", str(find_second_python(world.env)))
+    if not (others := find_other_pythons(world.env)):
+        pytest.skip("one Python alone is here")
+    pythons = ("--python", sys.executable, "--python", str(others[0].path))
     pythons += ("--work-dir", str(tmp_path / "work"), "--no-build-pytorch-audio")
     ended = world.build(*pythons, "--json")
     assert ended.code == 0, ended.err

@@ -17,12 +17,13 @@ from pathlib import Path
 
 import pytest
 from miniature import SOURCE, fetch_hipify, make_artifacts, make_repositories
+from pythons import find_other_pythons
 from sources import isolated_environment
 from uv import find_uv_bin
 
 from rocm_wheels.compile import build_request, failure, frontend, sdk_tree
 from rocm_wheels.compile.environment import compose_environment
-from rocm_wheels.core import errors, workspace
+from rocm_wheels.core import workspace
 from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.sdk import interpreters, rocm_sdk
 from rocm_wheels.sources import checkout, pins
@@ -130,21 +131,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     )
 
     own = interpreters.query_interpreter(python, env)
-    pythons = [own, another_python(own, real)]
+    others = [one for one in find_other_pythons(real) if one.headers is not None]
+    pythons = [own, others[0] if others else own]
     ones = [environment(one, folder / f"environment {n}", folder, real) for n, one in enumerate(pythons)]
     return World(folder, torch, env, *ones)
-
-
-def another_python(own: interpreters.Interpreter, env: Mapping[str, str]) -> interpreters.Interpreter:
-    """Return another Python of this machine; the same one when there is none."""
-    for word in ("3.12", "3.13", "3.11", "3.10", "3.14"):
-        try:
-            (found,) = interpreters.find_interpreters([word], env)
-        except errors.UsageError:
-            continue
-        if found.tag != own.tag and found.headers is not None:
-            return found
-    return own
 
 
 def environment(base: interpreters.Interpreter, place: Path, folder: Path, env: Mapping[str, str]) -> One:

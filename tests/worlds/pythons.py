@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import platform
@@ -21,8 +22,9 @@ from servers import IndexServer, serve_folder
 from uv import find_uv_bin
 from wheels import NOW, SCHEMA, Draft, library, wheel
 
-from rocm_wheels.core import process
+from rocm_wheels.core import errors, process
 from rocm_wheels.index import update
+from rocm_wheels.sdk import interpreters
 from rocm_wheels.user import installed_packages
 
 # ---- pip and uv of the environment that tests run in: no Python is sure to bring one. And older pips.
@@ -64,6 +66,16 @@ INSTALLERS = [
     *(pytest.param(v, marks=[] if v == OLDEST else pytest.mark.exhaustive) for v in OLD_PIPS),
     *("newest", "uv"),
 ]
+
+
+def find_other_pythons(env: Mapping[str, str]) -> list[interpreters.Interpreter]:
+    """Return the Pythons of this machine, one a version, but for the version that runs the tests."""
+    found: list[interpreters.Interpreter] = []
+    for minor in (12, 13, 11, 10, 14):
+        if minor != sys.version_info[1]:
+            with contextlib.suppress(errors.RocmWheelsError):
+                found += interpreters.find_interpreters([f"3.{minor}"], env)
+    return found
 
 
 def get_pip(version: str, folder: Path) -> list[str]:
