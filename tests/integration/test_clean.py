@@ -9,13 +9,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import call
 from crash import killed_at_events
 
 from rocm_wheels.cli import boundary, main
@@ -25,36 +26,14 @@ from rocm_wheels.pipeline import run_record
 DAY = 86400
 
 
-Clean = Callable[..., tuple[str, str]]
-Cleaned = Callable[..., list[str]]
-
-
-@pytest.fixture
-def clean(capfd: pytest.CaptureFixture[str]) -> Clean:
-    """Return what cleans, and returns what was printed and said."""
-
-    def run(*words: str | Path, code: int = 0) -> tuple[str, str]:
-        capfd.readouterr()
-        assert boundary.run_command(main.cli, ["clean", *map(str, words)]) == code
-        return capfd.readouterr()
-
-    return run
-
-
-@pytest.fixture
-def cleaned(clean: Clean, work: Path) -> Cleaned:
-    """Return what cleans the work directory, and returns what went. A dry run says just the same."""
-
-    def run(*words: str) -> list[str]:
-        told, done = (
-            json.loads(clean("--work-dir", work, *words, *more, "--json")[0]) for more in (["--dry-run"], [])
-        )
-        assert (told["deleted"], done["deleted"]) == (False, True)
-        assert [one["path"] for one in told["pieces"]] == [one["path"] for one in done["pieces"]]
-        assert done["size"] == sum(one["size"] for one in done["pieces"])
-        return [str(Path(one["path"]).relative_to(work)) for one in done["pieces"]]
-
-    return run
+def cleaned(work: Path, *words: str) -> list[str]:
+    """Clean, as JSON; return what went, as paths below the work directory. A dry run says just the same."""
+    ask = ("clean", "--work-dir", work, *words, "--json")
+    told, done = json.loads(call(*ask, "--dry-run").out), json.loads(call(*ask).out)
+    assert (told["deleted"], done["deleted"]) == (False, True)
+    assert [one["path"] for one in told["pieces"]] == [one["path"] for one in done["pieces"]]
+    assert done["size"] == sum(one["size"] for one in done["pieces"])
+    return [str(Path(one["path"]).relative_to(work)) for one in done["pieces"]]
 
 
 def filled(folder: Path, *, days: float = 0, size: int = 4096) -> Path:
@@ -117,65 +96,65 @@ def listing(folder: Path) -> list[str]:
 
 
 @pytest.mark.contract
-def test_a_dry_run_alone_lists_everything_and_touches_nothing(work: Path, clean: Clean) -> None:
+def test_a_dry_run_alone_lists_everything_and_touches_nothing(work: Path) -> None:
     before = listing(work)
-    out, said = clean("--work-dir", work, "--dry-run")
+    ended = call("clean", "--work-dir", work, "--dry-run")
     assert listing(work) == before
-    kinds = Counter(line.split()[0] for line in out.splitlines())
+    kinds = Counter(line.split()[0] for line in ended.out.splitlines())
     assert kinds == {"environments": 2, "fresh": 1, "rejected": 1, "runs": 2, "trees": 2}
-    assert "8 items would be deleted, " in said and "50 d" in out
+    assert "8 items would be deleted, " in ended.err and "50 d" in ended.out
 
 
 @pytest.mark.contract
-def test_nothing_is_deleted_unless_it_is_said_what(work: Path, clean: Clean) -> None:
+def test_nothing_is_deleted_unless_it_is_said_what(work: Path) -> None:
     before = listing(work)
-    assert "nothing selected to delete" in clean("--work-dir", work, code=2)[1]
+    assert "nothing selected to delete" in call("clean", "--work-dir", work, code=2).err
     assert listing(work) == before
 
 
 @pytest.mark.contract
-def test_by_age(work: Path, cleaned: Cleaned) -> None:
+def test_by_age(work: Path) -> None:
     # an environment is as old as the last run that used it
-    assert cleaned("--older-than", "7d") == [
+    assert cleaned(work, "--older-than", "7d") == [
         "environments/py3.12-rocm-gt1.0",
         "runs/20260101-000000",
         "rejected/torch-2.9-cp311",
         "trees/pytorch/aaaaaaaaaaaa",
     ]
-    assert cleaned("--older-than", "7d") == []
+    assert cleaned(work, "--older-than", "7d") == []
     assert (work / "trees" / "pytorch" / "unnamed-1" / "inner" / "file").exists()
     assert sorted(path.name for path in (work / "steps").glob("*.json")) != []
 
 
 @pytest.mark.contract
-def test_by_kind(cleaned: Cleaned) -> None:
-    assert cleaned("--kind", "rejected", "--kind", "fresh") == [
+def test_by_kind(work: Path) -> None:
+    assert cleaned(work, "--kind", "rejected", "--kind", "fresh") == [
         "rejected/torch-2.9-cp311",
         "fresh/build-pytorch-cp311",
     ]
-    assert cleaned("--kind", "set-aside") == ["trees/pytorch/unnamed-1"]
-    assert cleaned("--kind", "trees", "--older-than", "5d") == ["trees/pytorch/aaaaaaaaaaaa"]
+    assert cleaned(work, "--kind", "set-aside") == ["trees/pytorch/unnamed-1"]
+    assert cleaned(work, "--kind", "trees", "--older-than", "5d") == ["trees/pytorch/aaaaaaaaaaaa"]
 
 
 @pytest.mark.contract
-def test_links_are_not_followed(work: Path, clean: Clean, tmp_path: Path) -> None:
+def test_links_are_not_followed(work: Path, tmp_path: Path) -> None:
     outside = filled(tmp_path / "outside", days=90)
     (work / "rejected" / "link").symlink_to(outside)
     (work / "trees" / "pytorch" / "aaaaaaaaaaaa" / "link").symlink_to(outside)
     (work / "fresh").rename(tmp_path / "elsewhere")
     (work / "fresh").symlink_to(tmp_path / "elsewhere")
-    said = clean("--work-dir", work, "--kind", "rejected", "--kind", "trees", "--kind", "fresh")
-    assert "what is behind it is left alone" in said[1]
+    said = call("clean", "--work-dir", work, "--kind", "rejected", "--kind", "trees", "--kind", "fresh")
+    assert "what is behind it is left alone" in said.err
     assert listing(work / "rejected") == []
     assert (outside / "inner" / "file").exists()
     assert (tmp_path / "elsewhere" / "build-pytorch-cp311" / "inner" / "file").exists()
 
 
-def test_closed_folders_are_opened(work: Path, cleaned: Cleaned) -> None:
+def test_closed_folders_are_opened(work: Path) -> None:
     closed = work / "rejected" / "torch-2.9-cp311" / "inner"
     closed.chmod(0o500)
     closed.parent.chmod(0o500)
-    assert cleaned("--kind", "rejected") == ["rejected/torch-2.9-cp311"]
+    assert cleaned(work, "--kind", "rejected") == ["rejected/torch-2.9-cp311"]
 
 
 HOLDER = """
@@ -211,22 +190,20 @@ def held_by(folder: Path, what: str) -> Iterator[int]:
         ("environments/.locks/py3.11-rocm-gt1.0", "the build environment py3.11-rocm-gt1.0"),
     ],
 )
-def test_what_is_at_work_is_named_and_left_alone(
-    work: Path, clean: Clean, cleaned: Cleaned, place: str, what: str
-) -> None:
+def test_what_is_at_work_is_named_and_left_alone(work: Path, place: str, what: str) -> None:
     with held_by(work / place, what) as pid:
         before = listing(work)
-        said = clean("--work-dir", work, "--kind", "trees", code=2)[1]
+        said = call("clean", "--work-dir", work, "--kind", "trees", code=2).err
         assert f"is in use by process {pid} ({what})" in said
         assert "--dry-run" in said
         assert not [name for name in {*before} ^ {*listing(work)} if not name.endswith((".lock", ".owner"))]
-        clean("--work-dir", work, "--kind", "trees", "--dry-run")
-    assert len(cleaned("--kind", "trees")) == 2
+        call("clean", "--work-dir", work, "--kind", "trees", "--dry-run")
+    assert len(cleaned(work, "--kind", "trees")) == 2
 
 
-def test_a_run_on_another_machine_keeps_its_record(work: Path, cleaned: Cleaned) -> None:
+def test_a_run_on_another_machine_keeps_its_record(work: Path) -> None:
     record(work, datetime(2026, 2, 1, tzinfo=timezone.utc), None, days=9, host="another-machine")
-    assert cleaned("--kind", "runs") == ["runs/20260101-000000", "runs/20260101-000000-2"]
+    assert cleaned(work, "--kind", "runs") == ["runs/20260101-000000", "runs/20260101-000000-2"]
     assert [path.name for path in (work / "runs").iterdir()] == ["20260201-000000"]
 
 
@@ -260,7 +237,7 @@ def test_killed_in_the_middle_nothing_half_looks_whole_and_the_next_goes_on(
         assert (work / "trees" / "pytorch" / "bbbbbbbbbbbb" / "inner" / "file").exists()
 
 
-def test_trees_that_wait_in_checkouts(clean: Clean, tmp_path: Path) -> None:
+def test_trees_that_wait_in_checkouts(tmp_path: Path) -> None:
     root = tmp_path / "root"
     source = root / "pytorch"
     source.mkdir(parents=True)
@@ -269,11 +246,11 @@ def test_trees_that_wait_in_checkouts(clean: Clean, tmp_path: Path) -> None:
     tree(waiting / "aaaaaaaaaaaa", "cp311", days=9)
     tree(waiting / "bbbbbbbbbbbb", "cp311", days=2)
     (root / ".rocm-wheels").mkdir()
-    clean("--work-dir", root / ".rocm-wheels", "--older-than", "7d")
+    call("clean", "--work-dir", root / ".rocm-wheels", "--older-than", "7d")
     assert len(list(waiting.iterdir())) == 2  # a work directory alone says nothing about checkouts
-    said = clean("--source-dir", root, "--older-than", "7d", "--json")
-    assert [one["path"] for one in json.loads(said[0])["pieces"]] == [str(waiting / "aaaaaaaaaaaa")]
+    said = call("clean", "--source-dir", root, "--older-than", "7d", "--json")
+    assert [one["path"] for one in json.loads(said.out)["pieces"]] == [str(waiting / "aaaaaaaaaaaa")]
     assert [path.name for path in waiting.iterdir()] == ["bbbbbbbbbbbb"]
     with held_by(source / ".git" / "rocm-wheels", "build-pytorch-cp311") as pid:
-        said = clean("--source-dir", root, "--kind", "trees", code=2)
-        assert f"is in use by process {pid} (build-pytorch-cp311)" in said[1]
+        said = call("clean", "--source-dir", root, "--kind", "trees", code=2)
+        assert f"is in use by process {pid} (build-pytorch-cp311)" in said.err
