@@ -15,24 +15,22 @@ from rocm_wheels.release.verdict import ReasonCode, RuleResult, TargetState, Ver
 _ = transcript  # a fixture for every test here
 MESSAGES = "gate"
 
-FAILED = {
-    "evidence": "20261121T110000Z-0a1b2c3d4e5f",
-    "result": "fail",
-    "counts": {"passed": 70, "failed": 2},
-    "when": NOW - timedelta(hours=1),
-    "since": NOW,
-    "host": "runner-3",
-    "machine": "mi300x",
-    "tests": ("test_a", "test_b"),
-    "detail": "",
-    "before_gpu": False,
-    "others": 0,
-    "passes": 1,
-}
+FAILED: dict[str, Any] = {"evidence": "20261121T110000Z-0a1b2c3d4e5f", "result": "fail", "detail": ""}
+FAILED |= {"counts": {"passed": 70, "failed": 2}, "tests": ("test_a", "test_b"), "before_gpu": False}
+FAILED |= {"when": NOW - timedelta(hours=1), "since": NOW, "host": "runner-3", "machine": "mi300x"}
+FAILED |= {"others": 0, "passes": 1}
 PASSED = {"counts": {"passed": 70, "skipped": 3}, "age": 7200, "host": "runner-3", "by": "ann"}
 WHEELS, CELLS = ("torch.whl", "triton.whl", "vision.whl"), tuple(f"torch for Python 3.1{n}" for n in range(7))
+MACHINES = ("AMD Radeon RX 6900 XT", "gfx1030 (rack-b)")
 SPEED = {"set": "2.9.1-0a1b2c3d4e5f", "machine": "AMD Radeon RX 6900 XT", "limit": 0.8}
 CONV = {"name": "tflops:conv2d-float32-32x128x56x56", "speed": 0.016, "before": 2.577, "ratio": 0.016 / 2.577}
+
+
+def some(*counts: tuple[int, int], **more: Any) -> list[dict[str, Any]]:
+    """Facts about so many files of so many wheels."""
+    return [{"files": WHEELS[:files], "wheels": wheels, **more} for files, wheels in counts]
+
+
 # every code, of one and of several
 EXAMPLES: dict[ReasonCode, list[dict[str, Any]]] = {
     "no-channel": [{"channel": "stable"}],
@@ -47,18 +45,12 @@ EXAMPLES: dict[ReasonCode, list[dict[str, Any]]] = {
     "changing": [{"file": "torch.whl"}],
     "complete": [{"planned": 1}, {"planned": 8}],
     "missing-cells": [
-        {"cells": CELLS[:1], "planned": 1},
-        {"cells": CELLS[:2], "planned": 2},
-        {"cells": CELLS, "planned": 8},
-        {"cells": CELLS[:2], "planned": 0},
+        {"cells": CELLS[:cells], "planned": planned} for cells, planned in ((1, 1), (2, 2), (7, 8), (2, 0))
     ],
     "no-plan": [{}],
     "statements": [{"wheels": 1, "signers": ()}, {"wheels": 4, "signers": ("ann", "bob")}],
-    "no-statement": [{"files": WHEELS[:1], "wheels": 1}, {"files": WHEELS, "wheels": 4}],
-    "unsigned-statement": [
-        {"files": WHEELS[:1], "wheels": 1, "signers": ("ann",)},
-        {"files": WHEELS, "wheels": 4, "signers": ("ann", "bob")},
-    ],
+    "no-statement": some((1, 1), (3, 4)),
+    "unsigned-statement": some((1, 1), signers=("ann",)) + some((3, 4), signers=("ann", "bob")),
     "bad-statement": [{"fault": "torch.whl.intoto.json is gone"}],
     "passed": [{"pythons": ("3.12",), **PASSED}, {"pythons": (), **PASSED}],
     "all-passed": [{"wheels": 1}, {"wheels": 4}],
@@ -70,11 +62,7 @@ EXAMPLES: dict[ReasonCode, list[dict[str, Any]]] = {
         {**FAILED, "tests": (), "detail": "1 of 2 reports are there", "others": 2},
         {**FAILED, "before_gpu": True, "tests": ()},
     ],
-    "uncovered": [
-        {"files": WHEELS[:1], "wheels": 1},
-        {"files": WHEELS[:1], "wheels": 3},
-        {"files": WHEELS, "wheels": 3},
-    ],
+    "uncovered": some((1, 1), (1, 3), (3, 3)),
     "no-pass": [{}],
     "partial-pass": [{"files": WHEELS[:1], "pythons": ()}, {"files": WHEELS, "pythons": ("3.11", "3.12")}],
     "unsigned": [{"passes": 1}, {"passes": 2}],
@@ -89,15 +77,10 @@ EXAMPLES: dict[ReasonCode, list[dict[str, Any]]] = {
     ],
     "slower": [{**SPEED, "slower": (CONV,)}, {**SPEED, "slower": (CONV, {**CONV, "ratio": 0.7})}],
     "first-measured": [
-        {"machines": (), "speeds": 0},
-        {"machines": ("AMD Radeon RX 6900 XT",), "speeds": 1},
-        {"machines": ("AMD Radeon RX 6900 XT", "gfx1030 (rack-b)"), "speeds": 16},
+        {"machines": MACHINES[:machines], "speeds": speeds} for machines, speeds in ((0, 0), (1, 1), (2, 16))
     ],
-    "not-measured": [{"set": SPEED["set"], "machines": ("AMD Radeon RX 6900 XT", "gfx1030 (rack-b)")}],
-    "lacks-measurements": [
-        {**SPEED, "names": (CONV["name"],)},
-        {**SPEED, "names": (CONV["name"], "tflops:x")},
-    ],
+    "not-measured": [{"set": SPEED["set"], "machines": MACHINES}],
+    "lacks-measurements": [{**SPEED, "names": (CONV["name"], *more)} for more in ((), ("tflops:x",))],
     "other-machine": [{"set": SPEED["set"], "machines": ("gfx1030",), "earlier": ("AMD Radeon RX 6900 XT",)}],
     "no-wheels": [{"projects": (), "gfx": "gfx942"}, {"projects": ("torch", "triton"), "gfx": "gfx942"}],
     "no-targets": [{}],
@@ -193,14 +176,12 @@ def test_what_users_are_told_names_every_target() -> None:
         TargetState("gfx1032", "failed"),
         TargetState("gfx1033", "untested"),
     )
-    waived = RuleResult(
-        "smoke", "waived", (reason("waived", **EXAMPLES["waived"][0]), reason("no-pass")), "gfx1033"
-    )
+    reasons = (reason("waived", **EXAMPLES["waived"][0]), reason("no-pass"))
+    waived = RuleResult("smoke", "waived", reasons, "gfx1033")
     shown = verdict_text.make_shown_state(make_verdict(waived, targets=states))
     take_down([shown.word], 0, "\n".join(shown.lines))
-    words = [
-        make_verdict(targets=chosen).state for chosen in (states[:1], states[:2], states[1:2], states[3:])
-    ]
+    chosen = (states[:1], states[:2], states[1:2], states[3:])
+    words = [make_verdict(targets=targets).state for targets in chosen]
     assert words == ["tested", "partly tested", "reported, unsigned", "untested"]
 
 
@@ -208,28 +189,19 @@ def test_json_has_facts_and_no_sentence() -> None:
     rule = RuleResult("smoke", "fail", (reason("failed", **FAILED),), "gfx942", evidence=("a",))
     (said,) = make_verdict(rule).as_json()["rules"]  # type: ignore[misc]
     (failed,) = said["reasons"]
-    assert (failed["code"], failed["when"], failed["counts"]) == (
-        "failed",
-        "2026-11-21T11:00:00Z",
-        {"passed": 70, "failed": 2},
-    )
+    assert (failed["code"], failed["when"]) == ("failed", "2026-11-21T11:00:00Z")
+    assert failed["counts"] == {"passed": 70, "failed": 2}
     assert said["title"] == "smoke on gfx942" and "why" not in said and "tip" not in said
 
 
 def test_the_summary_of_a_job_names_all_that_failed_as_text() -> None:
     """What somebody wrote into a result is no markup of it."""
     failed = tuple(f"test_ops::test_{number}<script>|`" for number in range(285))
+    markup = {"counts": {"failed": 285, "passed": 3}, "detail": "a|b `c` <script> | forged | row |"}
     known = [
         said("audit"),
         said("smoke", gfx="gfx1030"),
-        said(
-            "smoke",
-            "fail",
-            gfx="gfx1031",
-            failed=failed,
-            counts={"failed": 285, "passed": 3},
-            detail="a|b `c` <script> | forged | row |",
-        ),
+        said("smoke", "fail", gfx="gfx1031", failed=failed, **markup),
     ]
     step = "rocm-wheels set evidence add STORE --set X"
     verdict = judged(EVERY, *known)
