@@ -90,7 +90,7 @@ class SymbolNames:
     def iterate_blocks(self) -> Iterator[list[bytes]]:
         """Yield the names, some thousand at a time."""
         for block in self.blocks:
-            yield deflate.codec.decompress(block).split(b"\0")
+            yield deflate.load_codec().decompress(block).split(b"\0")
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the names one by one."""
@@ -284,7 +284,7 @@ class _NamePacker:
         return {version: SymbolNames(tuple(closed)) for version, closed in blocks.items()}
 
     def _close_block(self, index: int) -> None:
-        self._blocks[index].append(deflate.codec.compress(b"\0".join(self._names.pop(index)), 1))
+        self._blocks[index].append(deflate.load_codec().compress(b"\0".join(self._names.pop(index)), 1))
 
 
 class _NeededVersion(NamedTuple):

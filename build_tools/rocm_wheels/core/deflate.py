@@ -7,13 +7,20 @@ than zlib's, and the same bytes each time.
 from __future__ import annotations
 
 import zlib
+from functools import lru_cache
 from typing import Any
 
-codec: Any  # with the interface of zlib
-try:
-    from isal import isal_zlib as codec
-except ModuleNotFoundError:
-    codec = zlib
 
-DAMAGE_ERRORS = (zlib.error, codec.error)
-"""What streams raise for what is damaged."""
+@lru_cache(maxsize=1)
+def load_codec() -> Any:
+    """Return the module that deflates and inflates: its interface is that of zlib."""
+    try:
+        from isal import isal_zlib
+    except ModuleNotFoundError:
+        return zlib
+    return isal_zlib
+
+
+def get_damage_errors() -> tuple[type[Exception], ...]:
+    """Return what streams raise for what is damaged."""
+    return (zlib.error, load_codec().error)

@@ -54,7 +54,7 @@ def read_pieces(read: zip_format.ReadAt, entry: zip_format.ZipEntry) -> Iterator
         size += len(piece)
         if size > entry.size:
             raise ContentError("size", entry, f"inflates to more than the {entry.size} bytes it declares")
-        checksum = deflate.codec.crc32(piece, checksum)
+        checksum = deflate.load_codec().crc32(piece, checksum)
         yield piece
     if size != entry.size:
         raise ContentError("size", entry, f"inflates to {size} bytes instead of {entry.size}")
@@ -71,7 +71,7 @@ def _read_stored(read: zip_format.ReadAt, entry: zip_format.ZipEntry) -> Iterato
 
 
 def _read_inflated(data: Iterator[bytes], entry: zip_format.ZipEntry) -> Iterator[bytes]:
-    stream = deflate.codec.decompressobj(wbits=-deflate.codec.MAX_WBITS)
+    stream = deflate.load_codec().decompressobj(wbits=-deflate.load_codec().MAX_WBITS)
     behind, size = 0, MEMBER_HEAD_SIZE
     try:
         for more in data:
@@ -83,7 +83,7 @@ def _read_inflated(data: Iterator[bytes], entry: zip_format.ZipEntry) -> Iterato
                 remaining, size = stream.unconsumed_tail, _INFLATED_PIECE
         if not stream.eof:
             yield stream.flush()
-    except deflate.DAMAGE_ERRORS as cause:
+    except deflate.get_damage_errors() as cause:
         raise ContentError("deflate", entry, f"bad deflate stream ({cause})") from cause
     if not stream.eof:
         raise ContentError("deflate", entry, "its deflate stream is cut short")

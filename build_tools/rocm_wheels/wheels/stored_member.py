@@ -41,7 +41,7 @@ def store_member(entry: zip_format.ZipEntry, pieces: Iterable[bytes | memoryview
     digest, checksum, kept = hashlib.sha256(), 0, tuple(pieces)
     for piece in kept:
         digest.update(piece)
-        checksum = deflate.codec.crc32(piece, checksum)
+        checksum = deflate.load_codec().crc32(piece, checksum)
         files.release_mapped_pages(memoryview(piece))
     size = sum(map(len, kept))
     packed = entry.as_deflated(crc=checksum, compressed=size, size=size)
@@ -68,7 +68,7 @@ def pack_member(
             running.append(pool.submit(_deflate_block, block))
             for piece in block:
                 digest.update(piece)
-                checksum = deflate.codec.crc32(piece, checksum)
+                checksum = deflate.load_codec().crc32(piece, checksum)
                 size += len(piece)
             if len(running) > jobs:
                 file.write(running.popleft().result())
