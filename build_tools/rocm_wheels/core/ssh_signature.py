@@ -41,12 +41,17 @@ def is_public_key(text: str) -> bool:
     """Tell whether text is a public Ed25519 key, whole: what is inside it says so, too (RFC 8709)."""
     if (match := PUBLIC_KEY_PATTERN.match(text)) is None:
         return False
+    kind, code = match[0].split()
+    blob_match = _KEY_BLOB.match(_decode_base64(code))
+    return blob_match is not None and blob_match[1].decode() == kind
+
+
+def _decode_base64(text: str) -> bytes:
+    """Return what a text stands for; nothing for what is no base64."""
     try:
-        blob = base64.b64decode(match[0].split()[1], validate=True)
+        return base64.b64decode(text, validate=True)
     except ValueError:
-        return False
-    blob_match = _KEY_BLOB.match(blob)
-    return blob_match is not None and blob_match[1].decode() == match[0].split()[0]
+        return b""
 
 
 def find_signer(public_key: str, signers: Mapping[str, str]) -> str:
@@ -57,12 +62,7 @@ def find_signer(public_key: str, signers: Mapping[str, str]) -> str:
 def parse_signature(text: str) -> SshSignature | None:
     """Return a signature as ssh-keygen writes it, with the key that it names; None: it is none."""
     match = _ARMOR.fullmatch(text)
-    if match is None:
-        return None
-    try:
-        blob = base64.b64decode(match[1].replace("\n", ""), validate=True)
-    except ValueError:
-        return None
+    blob = _decode_base64(match[1].replace("\n", "")) if match is not None else b""
     begin = len(_SIGNATURE_HEAD) + 4
     key = blob[begin : begin + int.from_bytes(blob[begin - 4 : begin], "big")]
     if not blob.startswith(_SIGNATURE_HEAD) or (key_match := _KEY_BLOB.match(key)) is None:
