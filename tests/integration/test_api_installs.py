@@ -10,7 +10,7 @@ import pytest
 from pythons import make_environment, pypi, rocm_index, served_index
 
 import rocm_wheels
-from rocm_wheels.core.installation import name_uv
+from rocm_wheels.user.environment import name_uv
 
 pytestmark = pytest.mark.contract
 

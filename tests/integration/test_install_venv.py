@@ -15,7 +15,7 @@ from crash import killed_at_events
 from pythons import torch
 from wheels import wheel
 
-from rocm_wheels.core.installation import name_uv
+from rocm_wheels.user.environment import name_uv
 
 BASE = Path(getattr(sys, "_base_executable", sys.executable))
 VERSION = "2.9.1+rocm7.2"

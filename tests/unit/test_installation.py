@@ -19,9 +19,9 @@ from rocm_wheels.core.installation import (
     adapt_commands,
     explain_missing_module,
     find_uv,
-    name_uv,
     require_extras,
 )
+from rocm_wheels.user.environment import name_uv
 
 if sys.version_info >= (3, 11):
     import tomllib

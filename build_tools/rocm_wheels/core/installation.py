@@ -14,7 +14,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -90,14 +89,6 @@ def find_uv() -> Path:
                 tip="pip install uv",
             ) from cause
         return Path(program)
-
-
-def name_uv() -> str:
-    """Return what uv is called in lines to paste: where it is not on PATH, the path of the one beside us."""
-    if shutil.which("uv") is None:
-        with suppress(errors.MissingExtraError):
-            return str(find_uv())
-    return "uv"
 
 
 def adapt_commands(text: str) -> str:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from rocm_wheels.core import installation, shell
+from rocm_wheels.core import shell
 from rocm_wheels.core.errors import Finding
 from rocm_wheels.gpus.gpu import Gpu, Hardware, format_stated_target
 from rocm_wheels.models import package_indexes
 from rocm_wheels.models.project import list_default_packages, list_projects
-from rocm_wheels.user import gpu_support, install_options, installed_packages
+from rocm_wheels.user import environment, gpu_support, install_options, installed_packages
 from rocm_wheels.user.machine import MachineFacts
 
 _OTHERS_WITH_CODE = ("torchao", "flash-attn", "xformers", "bitsandbytes", "vllm")  # without a recipe of ours
@@ -70,7 +70,7 @@ class DoctorSubject:
         if any((folder / "pip").is_dir() for folder in self.installed.environment.path):
             return shell.format_command([*([str(python), "-m"] if self.python else []), "pip", *words])
         command, *arguments = (word for word in words if word != "-y")  # uv does not ask
-        return shell.format_command([installation.name_uv(), "pip", command, "--python", python, *arguments])
+        return shell.format_command([environment.name_uv(), "pip", command, "--python", python, *arguments])
 
     def format_rocm_pip(self, requirement: str, version: str) -> str:
         """Return the line that lets pip install one of ROCm's packages from AMD's index.

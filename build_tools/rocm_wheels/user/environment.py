@@ -13,6 +13,7 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -154,6 +155,14 @@ def _require_writable(folder: Path) -> None:
         raise errors.HostError(f"{folder} cannot be made: {existing} is a file")
     if not os.access(existing, os.W_OK):
         raise errors.HostError(f"{folder} cannot be written by this user", tip=_OWN_VENV_TIP)
+
+
+def name_uv() -> str:
+    """Return what uv is called in lines to paste: where it is not on PATH, the path of the one beside us."""
+    if shutil.which("uv") is None:
+        with suppress(errors.MissingExtraError):
+            return str(find_uv())
+    return "uv"
 
 
 def make_venv_command(target: InstallTarget, uv: str) -> list[str]:

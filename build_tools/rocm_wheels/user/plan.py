@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rocm_wheels.core import errors, files, log, parallel, shell, user_folders
-from rocm_wheels.core.installation import name_uv
 from rocm_wheels.index import reader
 from rocm_wheels.models import package_indexes
 from rocm_wheels.models.closed_projects import is_closed_project
@@ -28,6 +27,7 @@ from rocm_wheels.user import (
     plan_reader,
     requested,
 )
+from rocm_wheels.user.environment import name_uv
 from rocm_wheels.user.host import StatedMachine, make_host
 from rocm_wheels.user.installed_packages import InstalledDistribution, detect_build
 from rocm_wheels.user.lock import (
