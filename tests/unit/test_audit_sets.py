@@ -336,6 +336,11 @@ def drop_triton(drafts: Drafts) -> None:
     torch.requires = [line for line in torch.requires if not line.startswith("triton")]
 
 
+def drop_rocm(drafts: Drafts) -> None:
+    torch = drafts["torch-311"]
+    torch.requires = [line for line in torch.requires if not line.startswith("rocm")]
+
+
 def build_for_cpus(drafts: Drafts) -> None:
     """A torch for CPUs alone requires no triton, as upstream's."""
     drop_triton(drafts)
@@ -443,6 +448,7 @@ MUTATIONS: list[tuple[str, str, Mutation, str]] = [
     ("built-triton", "set-pins", pin_triton("3.5.0+rocm7.1.0"), "the set has no triton"),
     ("public-triton", "", pin_triton("3.5.0"), ""),
     ("no-triton", "set-pins", drop_triton, "requires no triton, and the set has one"),
+    ("no-rocm-pin", "set-pins", drop_rocm, "requires no rocm, and the set has one"),
     ("torch-for-cpus", "", build_for_cpus, ""),
     ("other-tags", "set-devices", retag_device, "has other tags than every wheel of torchaudio"),
     ("less-vision", "set-targets", lambda drafts: build_vision(drafts, "gfx942"), "no code for gfx1100"),

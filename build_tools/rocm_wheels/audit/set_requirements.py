@@ -64,24 +64,26 @@ def check_set_pins(subject: AuditedSet) -> Findings:
 
 
 def _find_loose_wheels(subject: AuditedSet) -> Findings:
-    """Yield the wheels that installers put beside another torch or triton than the set's.
+    """Yield the wheels that installers put beside another torch, triton or ROCm than the set's.
 
-    A torch that requires no triton, though the set has one for that machine; and what a recipe builds against
-    another project, and pins it to no version: packaging writes such pins into our wheels.
+    A torch for GPUs that requires no triton or no ROCm, though the set has one for that machine; and what a
+    recipe builds against another project, and pins it to no version: packaging writes such pins into our
+    wheels.
     """
     for environment in set_environments.list_environments(subject):
-        has_triton = any(find_candidates(subject, name, environment) for name in TRITON_NAMES)
         for wheel in find_candidates(subject, set_environments.TORCH_PROJECT, environment):
-            is_for_gpus = wheel.targets or wheel.moved_code  # a torch for CPUs alone needs none
-            if not has_triton or not is_for_gpus or wheel.scan.metadata is None:
-                continue
+            if wheel.scan.metadata is None or not (wheel.targets or wheel.moved_code):
+                continue  # a torch for CPUs alone needs neither
+            name, has_own_rocm = wheel.scan.path.name, wheel.rocm_folder is not None or wheel.installed_rocm
             applied = [line for line in wheel.requirements if environment.applies(line)]
-            lines = [line for line in applied if canonicalize_name(line.name) in TRITON_NAMES]
-            if not lines:
-                yield error("requires no triton, and the set has one", wheel.scan.path.name)
-            elif wheel.has_recipe and not any(map(metadata.get_exact_version, lines)):
-                message = f"requires {lines[0]}, and belongs to the one of the set"
-                yield error(message, wheel.scan.path.name)
+            for word, projects in (("triton", TRITON_NAMES), ("rocm", {ROCM_PROJECT})):
+                lines = [line for line in applied if canonicalize_name(line.name) in projects]
+                if not any(find_candidates(subject, project, environment) for project in projects):
+                    continue
+                if not lines and not (word == "rocm" and has_own_rocm):
+                    yield error(f"requires no {word}, and the set has one", name)
+                elif lines and wheel.has_recipe and not any(map(metadata.get_exact_version, lines)):
+                    yield error(f"requires {lines[0]}, and belongs to the one of the set", name)
     for wheel in (wheel for wheel in subject.wheels if wheel.has_recipe and wheel.scan.metadata):
         for project in (load_project(pin.project).distribution for pin in wheel.project.build.pins):
             lines = [line for line in wheel.requirements if audited_wheel.is_same_name(line.name, project)]
