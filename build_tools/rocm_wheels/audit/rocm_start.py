@@ -191,7 +191,7 @@ def _judge_init_call(
         if wheel.has_recipe:
             yield error(f"`{_INIT_CALL}` is called without a `check_version`", member)
     elif rocm and not is_same_version(rocm, version):
-        reason = "METADATA requires" if wheel.expected.rocm_version is None else "but was built with"
+        reason = "and METADATA requires" if wheel.expected.rocm_version is None else "but was built with"
         yield error(f"checks for ROCm {version}, {reason} {rocm}", member)
     preloads = arguments.get("preload_shortnames")
     is_list = isinstance(preloads, Sequence) and not isinstance(preloads, str)
