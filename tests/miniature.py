@@ -416,11 +416,11 @@ def _make_code_object(target: str) -> bytes:
     """
     numbers = {name: number for number, name in code_objects.ELF_MACHINES.items()}
     code = (0xBFB00000 if target.startswith(("gfx11", "gfx12")) else 0xBF810000).to_bytes(4, "little")
-    start = elf.ELF_HEADER_SIZE + _PROGRAM_HEADER.size
+    start = elf.HEADER_FORM.size + _PROGRAM_HEADER.size
     ident = b"\x7fELF\x02\x01\x01\x40\x03".ljust(16, b"\0")
-    sizes = (elf.ELF_HEADER_SIZE, _PROGRAM_HEADER.size, 1, 0, 0, 0)
+    sizes = (elf.HEADER_FORM.size, _PROGRAM_HEADER.size, 1, 0, 0, 0)
     header = _CODE_HEADER.pack(
-        ident, _ET_DYN, elf.EM_AMDGPU, 1, start, elf.ELF_HEADER_SIZE, 0, numbers[target], *sizes
+        ident, _ET_DYN, elf.EM_AMDGPU, 1, start, elf.HEADER_FORM.size, 0, numbers[target], *sizes
     )
     program = _PROGRAM_HEADER.pack(_PT_LOAD, _READ_AND_RUN, 0, 0, 0, start + 4, start + 4, 4096)
     return header + program + code

@@ -68,7 +68,7 @@ def test_symbol_versions_of_a_linked_library(tmp_path: Path) -> None:
     binary = loader.read_host_binary(memoryview(path.read_bytes()), "x")
     assert binary is not None
     assert any(version.startswith("GLIBC_2.") for version in binary.versions["libc.so.6"])
-    assert not binary.has_executable_stack and not binary.has_debug
+    assert not binary.has_executable_stack and not binary.debug_size
 
 
 SOURCE = """

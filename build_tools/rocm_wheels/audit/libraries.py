@@ -320,7 +320,7 @@ def check_debug_sections(wheel: AuditedWheel) -> Findings:
     Why: Everybody downloads it, and hardly anybody reads it.
     Fix: `strip --strip-debug` takes it out of a library, before the wheel is made.
     """
-    sizes = {member: binary.debug_size for member, binary in wheel.binaries.items() if binary.has_debug}
+    sizes = {member: binary.debug_size for member, binary in wheel.binaries.items() if binary.debug_size}
     if total := sum(sizes.values()):
         largest = sorted(sizes, key=lambda member: -sizes[member])
         counted = tables.format_count(len(sizes), "library", "libraries")

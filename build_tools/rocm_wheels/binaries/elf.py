@@ -147,7 +147,6 @@ def read_ar_members(span: BinarySpan) -> Iterator[BinarySpan]:
 
 
 ELF_MAGIC = b"\x7fELF"
-ELF_HEADER_SIZE = 64
 EM_AMDGPU = 224
 PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_PHDR, PT_GNU_STACK = 1, 2, 3, 6, 0x6474E551
 SHT_PROGBITS, SHT_NOBITS, SHT_DYNSYM = 1, 8, 11

@@ -125,8 +125,7 @@ class HostBinary:
     """A program or library for the host, as the loader sees it.
 
     ``versions``: by library, the symbol versions that it must have (.gnu.version_r). ``dynamic`` is the table
-    of DT entries, from ``dynamic_at`` on. ``has_debug``: it has sections that stripping debug information
-    takes away. ``symbols`` are None where they were not asked for.
+    of DT entries, from ``dynamic_at`` on. ``symbols`` are None where they were not asked for.
     """
 
     machine: int
@@ -144,11 +143,6 @@ class HostBinary:
     def debug_size(self) -> int:
         """How many bytes are in sections that stripping debug information takes away."""
         return sum(section.size for section in self.sections if section.name.startswith(_DEBUG_SECTIONS))
-
-    @property
-    def has_debug(self) -> bool:
-        """Tell whether it has such sections."""
-        return any(section.name.startswith(_DEBUG_SECTIONS) for section in self.sections)
 
     @property
     def architecture(self) -> str:

@@ -334,10 +334,9 @@ def exceeds_ratio(content: int, length: int) -> bool:
 
 @dataclass(frozen=True)
 class ArchiveLayout:
-    """An archive: its members in the order of the directory, where that begins, and every fault."""
+    """An archive: its members in the order of the directory, and every fault."""
 
     entries: tuple[ZipEntry, ...]
-    directory: int
     faults: tuple[ArchiveFault, ...]
 
 
@@ -394,7 +393,7 @@ def read_archive_layout(read: ReadAt, length: int) -> ArchiveLayout:
     if exceeds_ratio(content, length):  # nobody shall inflate it to look for more
         raise UnreadableError("ratio", f"{content} bytes of content in {length} bytes")
     faults += _find_collisions(entries)
-    return ArchiveLayout(tuple(entries), place, tuple(faults))
+    return ArchiveLayout(tuple(entries), tuple(faults))
 
 
 def _list_broken(faults: list[ArchiveFault]) -> set[str]:
