@@ -247,11 +247,10 @@ class WheelArchive:
         """
         from concurrent.futures import ThreadPoolExecutor
 
-        large = sorted(
-            (i for i, entry in enumerate(self.members) if entry.compressed >= _WORTH_A_THREAD),
-            key=lambda i: -self.members[i].compressed,
-        )
-        small = sorted(set(range(len(self.members))) - set(large))
+        sizes = [entry.compressed for entry in self.members]
+        order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
+        large = [i for i in order if sizes[i] >= _WORTH_A_THREAD]
+        small = [i for i, size in enumerate(sizes) if size < _WORTH_A_THREAD]
         pool = ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1))
         try:
             running = {i: pool.submit(self._read_member, self.members[i], choose, digest) for i in large}

@@ -30,12 +30,7 @@ from rocm_wheels.wheels.archive import WheelArchive
 
 _VERSIONED_FOLDER = re.compile(r"(?P<name>[^/]+)-(?P<version>[^/-]+)\.(?P<kind>dist-info|data)")
 _BUILD_TAG = re.compile(r"[0-9][a-z0-9_.]*")
-_EDITED_FILES = (
-    "METADATA",
-    "WHEEL",
-    "RECORD",
-    *(f"RECORD{suffix}" for suffix in dist_info.SIGNATURE_SUFFIXES),
-)
+_EDITED_FILES = ("METADATA", "WHEEL", "RECORD", "RECORD.jws", "RECORD.p7s")
 
 
 @dataclass(frozen=True)
