@@ -1,6 +1,6 @@
 """`kill -9` at every kind of moment: the next run carries on, and nothing is lost.
 
-The exhaustive tests cut the first and the last command of each kind; the sample two from each start.
+The exhaustive tests cut the first and the last command of each kind; the sample three from each start.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def test_killed_and_run_again(
     wanted, head = content(killed.tree), upstream.git(killed.tree, "rev-parse", "HEAD")
     chosen = points(log, turn, exhaustive)
     least = (7 if killed.hipify else 4) // (1 if exhaustive else 2)
-    for at in sample(chosen, exhaustive, 2, least=least):
+    for at in sample(chosen, exhaustive, 3, least=least):
         killed.programs.restore()
         killed.run("feature", at, how, commit=commit)
         result = killed.again("feature", commit=commit)
@@ -205,7 +205,7 @@ def changing(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Ch
     return Changing(tree, programs, head, content(tree.directory), tree.git("for-each-ref", "refs/heads"))
 
 
-# ---- while patches change in a tree: two commands in each way, the exhaustive test in both
+# ---- while patches change in a tree: three commands in each way, the exhaustive test in both
 
 
 @pytest.mark.contract_slow
@@ -222,7 +222,7 @@ def test_killed_while_patches_change(changing: Changing, how: str, exhaustive: b
 
     log = cut(0)
     chosen = points(log, turn=int(how == "within"), exhaustive=exhaustive)
-    for at in sample(chosen, exhaustive, 2, least=6 if exhaustive else 3):
+    for at in sample(chosen, exhaustive, 3, least=6 if exhaustive else 3):
         cut(at)
         assert (tree.checkout().head, content(tree.directory)) == (changing.head, changing.files), (
             at,

@@ -329,7 +329,7 @@ def test_hipify_of_a_clone_is_killed_and_run_again(
     head, files = tree.git("rev-parse", "HEAD"), content(tree.directory)
     assert tree.git("rev-parse", "HEAD^") == mine
     chosen = points(log, 0, exhaustive=True)
-    for at in sample(chosen if exhaustive else chosen[-5:], exhaustive, 2):
+    for at in sample(chosen if exhaustive else chosen[-5:], exhaustive, 3):
         cut(at)
         assert tree.hipify().head == head, (at, log[at - 1])
         assert content(tree.directory) == files, (at, log[at - 1])

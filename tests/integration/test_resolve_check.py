@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from commands import Ended, call
-from pythons import INSTALLERS, OLD_PIPS, get_pip
+from pythons import OLD_PIPS, get_pip
 from servers import serve_folder
 from stores import FAMILY, World
 from wheels import NOW, files, wheel
@@ -91,7 +91,7 @@ def test_older_and_missing_ones_are_told(index: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.contract_slow
-@pytest.mark.parametrize("version", INSTALLERS[: len(OLD_PIPS)])
+@pytest.mark.parametrize("version", OLD_PIPS)
 def test_the_oldest_pips_are_asked_too(
     version: str, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,9 +132,7 @@ def by_git(odd: Odd, folder: Path, commit: str) -> dict[str, tuple[object, ...]]
 
 @pytest.mark.contract_slow
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "way", ["plain", "hipified", pytest.param("uncommitted", marks=pytest.mark.exhaustive)]
-)
+@pytest.mark.parametrize("way", WAYS)
 def test_everything_turns_into_something_else_and_back(odd: Odd, tmp_path: Path, way: str) -> None:
     tree = Tree(odd, tmp_path / "tree", tmp_path / "none")
     first, second, third = odd.commits
