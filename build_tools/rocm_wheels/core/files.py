@@ -27,6 +27,7 @@ from rocm_wheels.core import errors, log, process, tables
 
 _PIECE_SIZE = 1 << 20
 _MOST_BYTES_AT_ONCE = 1 << 30
+_RENAME_PATIENCE = 10.0  # seconds
 # where copy_file_range is refused; ENOTSUP is the same on Linux, which alone has it
 _NO_COPY_ERRNOS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EBADF)
 
@@ -52,8 +53,8 @@ def _remove_stale(hidden: Path) -> None:
     with contextlib.suppress(OSError):
         descriptor = os.open(hidden, os.O_RDONLY)
         try:
-            if not _claim(descriptor):
-                return  # somebody writes it, or may
+            if not _claim(descriptor) or not os.path.samestat(os.fstat(descriptor), hidden.stat()):
+                return  # somebody writes it, or may; or it is another one by now
             if hidden.is_dir():
                 shutil.rmtree(hidden, ignore_errors=True)
             else:
@@ -144,19 +145,23 @@ class HiddenFile:
         if self._is_named:
             os.replace(self.path, target)
             return
-        # Nothing but a rename replaces, and that needs a name: one that whoever writes this file next takes
-        # away, if we are killed having it.
+        # Nothing but a rename replaces, and that needs a name: one for all who write this file, so that the
+        # next of them takes it away if we are killed having it, and waits while we are at work.
+        _claim(self.descriptor)
         digest = hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]
         hidden = self._target.with_name(f".{target.name[:40]}.{digest}.part")
+        deadline = time.monotonic() + _RENAME_PATIENCE
         while True:
-            with contextlib.suppress(FileExistsError):
+            try:
                 self.link(hidden)
                 break
-            hidden.unlink(missing_ok=True)
+            except FileExistsError:
+                _remove_stale(hidden)
+            if time.monotonic() > deadline:  # a file system without locks does not tell whose it is
+                hidden.unlink(missing_ok=True)
+            time.sleep(0.001)
         try:
             os.replace(hidden, target)
-        except FileNotFoundError:
-            return  # who took it away replaces the target after us
         except OSError:
             hidden.unlink(missing_ok=True)
             raise
