@@ -18,6 +18,7 @@ from rocm_wheels.sdk import interpreters
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="fakes are shell scripts")
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
+PROGRAMS = ("executable", "base_executable")
 ANSWER = {
     "implementation": "cpython",
     "version": "3.13.1",
@@ -40,10 +41,11 @@ def machine(tmp_path: Path) -> dict[str, str]:
     }
 
 
+Find = Callable[..., list[str]]
+
+
 @pytest.fixture
-def find(
-    tmp_path: Path, machine: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., list[str]]:
+def find(tmp_path: Path, machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Find:
     """Find words on that machine; each found one as "tag path"."""
     monkeypatch.setattr(interpreters, "OPT_PYTHON", tmp_path / "opt")
 
@@ -57,19 +59,14 @@ def find(
 def fake(path: Path, **said: Any) -> Path:
     """Write a program that answers like an interpreter."""
     prefix = str(path.parent.parent)
-    where = {
-        "environment": None,
-        "base_prefix": prefix,
-        "executable": str(path),
-        "base_executable": str(path),
-    }
+    where = {"environment": None, "base_prefix": prefix, **dict.fromkeys(PROGRAMS, str(path))}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\necho {shlex.quote(repr({**ANSWER, **where, **said}))}\n")
     path.chmod(0o755)
     return path
 
 
-def test_places_are_looked_at_in_their_order(tmp_path: Path, find: Callable[..., list[str]]) -> None:
+def test_places_are_looked_at_in_their_order(tmp_path: Path, find: Find) -> None:
     fake(tmp_path / "bin/python3.13")
     assert find("3.13") == ["cp313 bin/python3.13"]
     fake(tmp_path / "uv/cpython-3.13.1-linux-x86_64-gnu/bin/python3")
@@ -84,24 +81,19 @@ def test_places_are_looked_at_in_their_order(tmp_path: Path, find: Callable[...,
     assert find("3.13.1") == ["cp313 home/.pyenv/versions/3.13.1/bin/python"]
 
 
-def test_free_threaded_pythons_have_a_tag_of_their_own(
-    tmp_path: Path, find: Callable[..., list[str]]
-) -> None:
+def test_free_threaded_pythons_have_a_tag_of_their_own(tmp_path: Path, find: Find) -> None:
     fake(tmp_path / "opt/cp313-cp313/bin/python")
     fake(tmp_path / "opt/cp313-cp313t/bin/python", free_threaded=True)
-    fake(
-        tmp_path / "uv/cpython-3.14.0+freethreaded-linux-x86_64-gnu/bin/python",
-        version="3.14.0",
-        free_threaded=True,
-    )
+    threaded = tmp_path / "uv/cpython-3.14.0+freethreaded-linux-x86_64-gnu/bin/python"
+    fake(threaded, version="3.14.0", free_threaded=True)
     assert find("3.13t", "3.13") == ["cp313t opt/cp313-cp313t/bin/python", "cp313 opt/cp313-cp313/bin/python"]
     assert find("cp313-cp313t", "3.14t")[0].startswith("cp313t ")
-    assert find("3.14t") == ["cp314t uv/cpython-3.14.0+freethreaded-linux-x86_64-gnu/bin/python"]
+    assert find("3.14t") == [f"cp314t {threaded.relative_to(tmp_path)}"]
     with pytest.raises(errors.UsageError, match=r"there is no Python 3\.14 "):
         find("3.14")
 
 
-def test_nothing_is_taken_for_what_its_name_says(tmp_path: Path, find: Callable[..., list[str]]) -> None:
+def test_nothing_is_taken_for_what_its_name_says(tmp_path: Path, find: Find) -> None:
     program = fake(tmp_path / "bin/python3.12", version="3.11.9")
     with pytest.raises(errors.UsageError, match=rf"no Python 3\.12 (?s:.)*{program} is Python 3\.11\.9"):
         find("3.12")
@@ -116,9 +108,7 @@ def test_nothing_is_taken_for_what_its_name_says(tmp_path: Path, find: Callable[
         find("3.13t")
 
 
-def test_a_missing_one_names_every_program_that_was_asked(
-    tmp_path: Path, find: Callable[..., list[str]]
-) -> None:
+def test_a_missing_one_names_every_program_that_was_asked(tmp_path: Path, find: Find) -> None:
     """One that does not run, as pyenv's of versions that are not active, is in the way of no other."""
     fake(tmp_path / "bin/python3", version="3.11.9")
     (tmp_path / "bin/python3.12").write_text("#!/bin/sh\nexit 127\n")
@@ -151,17 +141,11 @@ def test_the_environment_of_this_test_stands_for_the_python_below_it(tmp_path: P
         interpreters.find_interpreters([str(first), str(second)], env)
 
 
-def test_an_environment_whose_python_is_gone_is_an_error(
-    tmp_path: Path, find: Callable[..., list[str]]
-) -> None:
-    program = fake(
-        tmp_path / "venv/bin/python",
-        environment=str(tmp_path / "venv"),
-        base_prefix=str(tmp_path / "gone"),
-    )
-    with pytest.raises(
-        errors.UsageError, match=rf"{program} is of the virtual environment .*not in {tmp_path}/gone"
-    ):
+def test_an_environment_whose_python_is_gone_is_an_error(tmp_path: Path, find: Find) -> None:
+    venv, gone = tmp_path / "venv", tmp_path / "gone"
+    program = fake(venv / "bin/python", environment=str(venv), base_prefix=str(gone))
+    said = rf"{program} is of the virtual environment .*not in {gone}"
+    with pytest.raises(errors.UsageError, match=said):
         find(str(program))
 
 
@@ -174,7 +158,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("said", "message"), REFUSED)
 def test_what_torch_is_not_built_for_is_refused(
-    tmp_path: Path, find: Callable[..., list[str]], said: dict[str, Any], message: str
+    tmp_path: Path, find: Find, said: dict[str, Any], message: str
 ) -> None:
     program = fake(tmp_path / "bin/python3.13", **said)
     for word in (str(program), "3.13"):
@@ -195,9 +179,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("words", "message"), WRONG)
-def test_wrong_words(
-    tmp_path: Path, find: Callable[..., list[str]], words: list[str], message: str | None
-) -> None:
+def test_wrong_words(tmp_path: Path, find: Find, words: list[str], message: str | None) -> None:
     fake(tmp_path / "bin/python3.13")
     if message is None:
         words, message = [str(tmp_path / "home")], "there is no Python in the folder"
@@ -206,15 +188,14 @@ def test_wrong_words(
         find(*words)
 
 
-def test_two_pythons_of_one_tag_are_refused(tmp_path: Path, find: Callable[..., list[str]]) -> None:
+def test_two_pythons_of_one_tag_are_refused(tmp_path: Path, find: Find) -> None:
     one, other = fake(tmp_path / "bin/python3.13"), fake(tmp_path / "other/python", version="3.13.7")
-    with pytest.raises(
-        errors.UsageError, match=rf"3\.13 and {other} are both cp313: {one} .*3\.13\.1.*3\.13\.7"
-    ):
+    said = rf"3\.13 and {other} are both cp313: {one} .*3\.13\.1.*3\.13\.7"
+    with pytest.raises(errors.UsageError, match=said):
         find("3.13", str(other))
 
 
-def test_what_does_not_answer_is_an_error(tmp_path: Path, find: Callable[..., list[str]]) -> None:
+def test_what_does_not_answer_is_an_error(tmp_path: Path, find: Find) -> None:
     program = tmp_path / "bin/strange"
     program.write_text("#!/bin/sh\necho hello\n")
     program.chmod(0o755)
