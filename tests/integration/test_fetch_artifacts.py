@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 import servers
+from commands import call
 from rocm import add, compressed, make_artifacts, pack, packed_tree, page, put, with_digests
 from servers import FileServer, serving
 from warm_python import warm_python
 
-from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import workspace
 from rocm_wheels.core.files import lock_folder
 from rocm_wheels.sdk import build_packages
@@ -44,11 +44,10 @@ def server(files: dict[str, bytes]) -> Iterator[FileServer]:
 
 
 @pytest.fixture
-def fetch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Fetch:
+def fetch(tmp_path: Path) -> Fetch:
     def run(*words: str, code: int = 0, to: str = "got") -> tuple[list[str], str]:
-        argv = ["fetch-artifacts", *words, "--output-dir", str(tmp_path / to), "--platform", "linux"]
-        assert boundary.run_command(main.cli, argv) == code
-        both = capsys.readouterr()
+        places = ("--output-dir", tmp_path / to, "--platform", "linux")
+        both = call("fetch-artifacts", *words, *places, code=code)
         return [Path(line).name for line in both.out.splitlines()], both.err
 
     return run

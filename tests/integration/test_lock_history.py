@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import call
 from sources import Upstream, enter, isolated_environment
 
-from rocm_wheels.cli import boundary
-from rocm_wheels.cli.lock import diff_command
 from rocm_wheels.models.lock import Lock, LockedProject
 from rocm_wheels.sources import lock_diff
 from rocm_wheels.sources.mirrors import locate_mirror
@@ -174,18 +173,13 @@ def lock(path: Path, **projects: dict[str, Any]) -> Path:
     return path
 
 
-def run(*arguments: object) -> int:
-    return boundary.run_command(diff_command, [*map(str, arguments)])
-
-
-def test_what_a_person_reads(upstream: Upstream, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_person_reads(upstream: Upstream, tmp_path: Path) -> None:
     old, new = commit(upstream, "one"), commit(upstream, *"abcdefghijklmnopqrs", "three", "\x1b[31mfour")
     url = "https://github.com/o/r"
     a = lock(tmp_path / "a", pytorch=project(url, old), apex=project(url, old), triton=project(url, old))
     b = lock(tmp_path / "b", pytorch=project(url, new), apex=project(url, old), triton=project(url, new))
     upstream.git("", "clone", "-q", upstream.url, str(tmp_path / "repos/pytorch"))
-    assert run(a, b, "--source-dir", tmp_path / "repos") == 0
-    said = capsys.readouterr()
+    said = call("lock", "diff", a, b, "--source-dir", tmp_path / "repos")
     ids = upstream.git("root", "rev-list", "--max-count=20", new).split()
     assert said.out.splitlines() == [
         f"pytorch  main  {old[:12]} → {new[:12]}  21 commits",
@@ -203,18 +197,15 @@ def test_what_a_person_reads(upstream: Upstream, tmp_path: Path, capsys: pytest.
         "unchanged: apex",
     ]
     assert said.err == ""
-    assert run(a, b, "--json", "--source-dir", tmp_path / "repos") == 0
-    shown = json.loads(capsys.readouterr().out)["projects"]["pytorch"]["history"]
+    said = call("lock", "diff", a, b, "--json", "--source-dir", tmp_path / "repos")
+    shown = json.loads(said.out)["projects"]["pytorch"]["history"]
     assert (shown["complete"], shown["source"]) == (True, str(tmp_path / "repos/pytorch"))
     assert (shown["added"]["count"], len(shown["added"]["commits"]), shown["dropped"]["count"]) == (21, 20, 0)
     assert shown["added"]["commits"][1] == {"commit": ids[1], "subject": "three"}
 
 
-def test_a_lock_compared_with_itself(
-    upstream: Upstream, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_lock_compared_with_itself(upstream: Upstream, tmp_path: Path) -> None:
     a = lock(tmp_path / "a", apex=project("https://git.invalid/x", NOBODY))
-    assert run(a, a) == 0
-    said = capsys.readouterr()
+    said = call("lock", "diff", a, a)
     assert said.out == "the locks are the same: apex\n"
     assert said.err == f"warning: {a} is compared with itself\n"
