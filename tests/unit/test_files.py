@@ -221,3 +221,26 @@ def test_a_file_that_another_run_is_about_to_take_for_a_leftover_is_made_again(
     monkeypatch.setattr(os, "fsync", write_slowly)
     files.write_atomically(tmp_path / "wheel", b"whole")
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("wheel", b"whole")]
+
+
+@pytest.mark.usefixtures("either_way")
+def test_a_folder_that_another_made_and_took_away_is_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    with pytest.raises(RuntimeError), files.open_hidden_file(folder / "failed"):
+        meanwhile = files.open_atomically(folder / "file")
+        meanwhile.__enter__().write(b"whole")
+        raise RuntimeError
+    meanwhile.__exit__(None, None, None)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"file": b"whole"}
+
+
+@pytest.mark.usefixtures("either_way")
+def test_two_files_of_one_size_and_time_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda number: os.utime(number, (0, 0)))
+    for content in (b"A", b"B"):
+        with files.open_hidden_file(tmp_path / "file") as hidden:
+            os.write(hidden.descriptor, content)
+            hidden.commit(replace=True)
+        assert (tmp_path / "file").read_bytes() == content

@@ -63,6 +63,16 @@ def test_of_many_writers_one_wins(
     assert not list((store.folder / ".store" / "parts").iterdir())
 
 
+def test_parts_of_killed_writers_go_after_a_day(store: folder.FolderStore) -> None:
+    store.create("one", b"")
+    parts = store.folder / ".store" / "parts"
+    for name, age in (("old", 25 * 3600), ("new", 60)):
+        (parts / name).write_bytes(b"half")
+        os.utime(parts / name, (time.time() - age,) * 2)
+    folder.FolderStore(store.folder).create("two", b"")
+    assert [listed.name for listed in parts.iterdir()] == ["new"]
+
+
 def test_a_url_says_which_store(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert open_store(str(tmp_path), {}).folder == tmp_path

@@ -35,7 +35,11 @@ def test_a_server_that_asks_for_a_wait_gets_it_up_to_the_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("120", 120), ("0", 0), ("", 0), ("soon", 0), ("-5", 0), ("\u00b2", 0)]
+    ("text", "seconds"),
+    [
+        *[("120", 120), ("0", 0), ("", 0), ("soon", 0), ("-5", 0), ("\u00b2", 0)],
+        *[("9" * 5000, 0), ("Wed, 21 Oct 99999 07:28:00 GMT", 0)],
+    ],
 )
 def test_seconds_of_retry_after(text: str, seconds: float) -> None:
     assert retry.parse_retry_after(text) == seconds

@@ -164,6 +164,7 @@ TABLE: list[tuple[str, Change, str]] = [
     ("stored-size", both(size=401), "stored, 401 bytes and 400 bytes long"),
     ("bomb", both(size=2_000_000, method=8), "400 bytes cannot inflate to 2000000"),
     ("past-end", both(compressed=9_999, size=9_999), "reaches past the end of the members: cut short"),
+    ("past-end", both(compressed=9_999, size=9_999, extra=extra(0x7075, b"\1\0\0\0\0evil.py")), "cut short"),
     ("overlap", lambda a: a[2].central.update(offset=0, name=b"demo/a.py"), "reaches into another member"),
     ("overlap", both(compressed=410, size=410), "reaches into another member"),
     ("local-missing", central(offset=3), "no member begins at 3"),

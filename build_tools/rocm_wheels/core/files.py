@@ -123,6 +123,8 @@ class HiddenFile:
         self.finish()
         if self._has_same_bytes():
             return
+        # without a name it kept no folder from being empty: who made that one, and failed, took it away
+        self._target.parent.mkdir(parents=True, exist_ok=True)
         if not replace:
             try:
                 self.link(self._target)
@@ -145,6 +147,8 @@ class HiddenFile:
         if self._is_named:
             os.replace(self.path, target)
             return
+        # Without a name it kept no folder from being empty: who made that one, and failed, took it away.
+        self._target.parent.mkdir(parents=True, exist_ok=True)
         # Nothing but a rename replaces, and that needs a name: one for all who write this file, so that the
         # next of them takes it away if we are killed having it, and waits while we are at work.
         _claim(self.descriptor)
@@ -174,6 +178,7 @@ class HiddenFile:
 
     def _has_same_bytes(self) -> bool:
         """Tell whether the target has these bytes; files of other sizes are told apart without reading."""
+        filecmp.clear_cache()  # which knows files by their paths: others have had this descriptor
         return self._target.exists() and filecmp.cmp(self.path, self._target, shallow=False)
 
     def _close_descriptor(self) -> None:

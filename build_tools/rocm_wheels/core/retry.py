@@ -88,5 +88,5 @@ def parse_retry_after(text: str) -> float:
 
     try:
         return Retry().parse_retry_after(text)
-    except InvalidHeader:
+    except (InvalidHeader, ValueError, OverflowError):
         return 0

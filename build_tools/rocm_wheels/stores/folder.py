@@ -24,6 +24,7 @@ from rocm_wheels.stores import store
 
 _LOCK_PATIENCE = 60.0  # seconds; a lock is held for a rename
 _RETRIES = 10
+_STALE_PART_SECONDS = 24 * 3600  # of writers that were killed where no file is without a name
 _NO_LINK_ERRNOS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 _OTHER_DISK_TIP = "a store is on one file system: name the folder that is mounted, or move what is elsewhere"
 
@@ -153,6 +154,10 @@ class FolderStore:
         parts = self._state / "parts"
         with _explain_os_errors(place, "write"), contextlib.ExitStack() as stack:
             _make_folders_like(parts, self.folder)
+            for stale in parts.iterdir():
+                with contextlib.suppress(OSError):  # gone since, or of somebody else
+                    if time.time() - stale.stat().st_mtime > _STALE_PART_SECONDS:
+                        stale.unlink()
             part = files.HiddenFile(parts / place.name)
             stack.callback(part.discard)
             source = io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")

@@ -66,7 +66,10 @@ def _read_stored(read: zip_format.ReadAt, entry: zip_format.ZipEntry) -> Iterato
     """Yield the bytes of a member as they are in the archive; few at first: often no more are asked for."""
     place, end, size = entry.data, entry.data + entry.compressed, MEMBER_HEAD_SIZE
     while place < end:
-        yield read(place, min(size, end - place))
+        piece = read(place, min(size, end - place))
+        if not piece:
+            raise ContentError("size", entry, "the archive ends before it")
+        yield piece
         place, size = place + size, _INPUT_PIECE
 
 

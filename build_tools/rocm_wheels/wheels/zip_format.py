@@ -219,6 +219,7 @@ _ENTRY_KINDS = frozenset(
     | {"local-method", "local-crc", "local-size", "descriptor"}
 )
 _CONTENT_KINDS = frozenset({"crc", "size", "deflate", "deflate-rest"})
+_PAST_END = "reaches past the end of the members: cut short"
 REPAIRED_FAULTS = frozenset({"data-descriptor", "comment"})
 """Faults that a rewritten wheel no longer has, and that do not keep anybody from reading this one."""
 
@@ -597,6 +598,8 @@ def _check_local_header(
         if not is_other:
             size, compressed = _read_local_sizes(_read_extra(extra, name).get(EXTRA_ZIP64), size, compressed)
     except _MemberError as fault:
+        if entry.end > directory:
+            return entry, ArchiveFault("past-end", name, _PAST_END)
         return entry, ArchiveFault(fault.kind, name, f"in its header: {fault}")
     # with a descriptor behind the content its values may be zeros here
     has_descriptor = bool(flags & FLAG_DESCRIPTOR)
@@ -613,7 +616,7 @@ def _check_local_header(
         "local-size": is_other_size
         and f"its header says {compressed} and {size} bytes, the directory {entry.compressed} and"
         f" {entry.size}",
-        "past-end": entry.end > directory and "reaches past the end of the members: cut short",
+        "past-end": entry.end > directory and _PAST_END,
     }
     return entry, _make_first_fault(name, tests)
 
@@ -665,7 +668,7 @@ def _check_extents(
 
 def _find_descriptor_size(read: ReadAt, entry: ZipEntry, follows: int) -> int:
     """Return the size of a data descriptor that gives the right values; 0 when there is none."""
-    following = read(entry.end, 24)
+    following = read(entry.end, 24) if entry.end < follows else b""
     values = (entry.crc, entry.compressed, entry.size)
     for marked, form in _DESCRIPTORS:
         if len(following) >= form.size and entry.end + form.size <= follows:
