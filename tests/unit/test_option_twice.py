@@ -100,6 +100,30 @@ def test_every_option_that_is_a_list_somewhere_is_one_everywhere() -> None:
 
 
 @pytest.mark.contract
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--exclude --dry-run",
+        "--dry-run --exclude",
+        "--dry-run --exclude -- base",
+        "--exclude --json --dry-run",
+    ],
+)
+def test_an_option_of_any_number_of_words_takes_no_other_for_one(line: str) -> None:
+    """Of a fetch that was to be a dry run nothing may be fetched."""
+    params = parse(dict(COMMANDS)["rocm fetch"], *line.split(), lenient=False).params
+    assert params["exclude"] == () and params["dry_run"]
+    assert params["include"] == (("base",) if "base" in line else ())
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("line", ["--include --dry-run", "--include test_nn --exclude -- -k x", "--exclude"])
+def test_an_option_of_one_word_at_least_is_refused_without(line: str) -> None:
+    with pytest.raises(click.BadOptionUsage, match="requires an argument"):
+        parse(dict(COMMANDS)["test torch"], *line.split(), lenient=False)
+
+
+@pytest.mark.contract
 def test_command_and_scripts_end_with_2(capfd: pytest.CaptureFixture[str]) -> None:
     assert boundary.run_command(main.cli, ["plan", "--rocm", "==7.1", "--rocm-version", "==7.1"]) == 2
     both = ["--allow-version-mismatch", "--no-allow-version-mismatch"]

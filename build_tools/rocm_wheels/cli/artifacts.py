@@ -58,7 +58,7 @@ def find_artifact_source(options: Mapping[str, Any], platform: str) -> artifact_
 
 @command("rocm fetch")
 @click.argument("include", nargs=-1, metavar="[REGEX]…")
-@option("--exclude", several=True, metavar="REGEX…", help="Leave out files with a name like these.")
+@option("--exclude", several="*", metavar="REGEX…", help="Leave out files with a name like these.")
 @catalogue.RUN_ID
 @catalogue.PLATFORM.but(default=PLATFORM, show_default="this one", help="Platform of the build.")
 @option(

@@ -15,7 +15,7 @@ from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -65,13 +65,13 @@ class Option(click.Option):
         aliases: Sequence[str] = (),
         flags: Mapping[str, str] | None = None,
         project: str = "",
-        several: bool = False,
+        several: Literal["*", "+"] | None = None,
         **kwargs: Any,
     ) -> None:
         if several:
             kwargs["multiple"] = True
         super().__init__(*args, **kwargs)
-        self.several = several  # takes all words up to the next option
+        self.several = several  # takes all words up to the next option: any number, or one at least
         self.flags = dict(flags or {})  # TheRock's, each for a value of this option; not shown
         self.project = project  # whose option it is; "": of no project's
         self.aliases = (*aliases, *(alias for name in self.opts for alias in ALIASES.get(name, ())))
@@ -300,7 +300,7 @@ class Command(click.Command):
         Options of commands come of recipes: where those are must be known before a command is imported.
         """
         ctx.meta.setdefault(_ORIGINS, {})[id(self)] = getattr(self, "_origins", {})
-        args = self._spread_words(args)
+        args = self._spread_words(ctx, args)
         if ctx.parent is not None:
             return super().parse_args(ctx, args)
         from rocm_wheels.models import project_names
@@ -317,18 +317,30 @@ class Command(click.Command):
             forget_search()
             raise
 
-    def _spread_words(self, args: list[str]) -> list[str]:
-        """Put an option of several words before each: ``--exclude _dbg_ _test_`` is how people have it."""
-        names = {name for param in self.params if getattr(param, "several", False) for name in param.opts}
+    def _spread_words(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put an option of several words before each: ``--exclude _dbg_ _test_`` is how people have it.
+
+        Where none follows, the option says nothing, or is refused (click's BadOptionUsage): click would take
+        the next option for its word.
+        """
+        options = {
+            name: param
+            for param in self.params
+            if isinstance(param, Option) and param.several
+            for name in param.opts
+        }
         end = args.index("--") if "--" in args else len(args)
         spread: list[str] = []
         option = ""
-        for word in args[:end]:
-            if word.startswith("-"):
-                option = word if word in names else ""
-            elif option and spread[-1:] != [option]:
-                spread.append(option)
-            spread.append(word)
+        for word, following in pairwise([*args[:end], "--"]):
+            if word in options:
+                option = word
+                empty = following.startswith("-") and options[word].several == "+"
+                if empty and not ctx.resilient_parsing:  # which completion has: the word is being typed
+                    raise click.BadOptionUsage(word, f"Option {word!r} requires an argument.", ctx)
+                continue
+            option = "" if word.startswith("-") else option
+            spread += [option, word] if option else [word]
         return [*spread, *args[end:]]
 
 

@@ -368,8 +368,8 @@ Examples:
     help="Run tests of another torch: no evidence.",
 )
 @catalogue.SUITE.but(default="default", show_default=True, help="Which files to run.")
-@option("--include", several=True, metavar="FILE", help="Run these files of test/ instead (test_nn).")
-@option("--exclude", several=True, metavar="FILE", help="Leave these files out.")
+@option("--include", several="+", metavar="FILE", help="Run these files of test/ instead (test_nn).")
+@option("--exclude", several="+", metavar="FILE", help="Leave these files out.")
 @option("--shard", type=click.IntRange(0), metavar="N", help="Run the Nth part of the files; 0: all.")
 @option("--num-shards", type=click.IntRange(0, 1000), metavar="N", help="Share the files out into N parts.")
 @option(
