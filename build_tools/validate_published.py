@@ -114,7 +114,7 @@ def validate(install: Mapping[str, str], support: str, image: str, env: Mapping[
     inside = ["rocm-wheels", "container", "run", "--image", image, *mounts, "--", program]
     steps = [
         ("install", [*inside, *words, *more]),
-        ("import", [*inside, "test", "import", "--device", "cpu", "--python", str(environment)]),
+        ("import", [*inside, "test", "quick", "import", "--device", "cpu", "--python", str(environment)]),
         ("doctor", [*inside, "doctor", "--python", str(environment), "--gfx", install["gfx"]]),
     ]
     if not Path(program).exists():  # what installs, once for each Python, from the clone

@@ -1,4 +1,7 @@
-"""What is installed where from what is published, by programs that only note how they are called."""
+"""What is installed where from what is published, by programs that only note how they are called.
+
+That the real ones take those words is asked of their commands.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import find_faults
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "build_tools"))
 import validate_published
@@ -74,6 +78,7 @@ def test_four_jobs_install_import_and_look_at_each_family_once(
     }
     assert len(installs) == len(FAMILIES) and len(calls) == 3 * len(FAMILIES)
     assert all(line.startswith("rocm-wheels container run --image debian --mount ") for line in calls)
+    assert [fault for line in calls for fault in find_faults(line)] == []  # inside, too
     assert all("tool-3.12" in line and "--gfx gfx1100" in line for line in installs)
     assert capsys.readouterr().out.count(", 2.13.0: installed\n") == len(FAMILIES)
 
