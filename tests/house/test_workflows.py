@@ -10,20 +10,25 @@ from __future__ import annotations
 import copy
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import pytest
 import yaml
+from commands import call
 from commands import find_faults as find_line_faults
 
 from rocm_wheels.ci import matrix_report
 from rocm_wheels.ci.matrix import MatrixSelection, plan_matrix
+from rocm_wheels.core import errors
 from rocm_wheels.models import ci, package_indexes
+from rocm_wheels.sources import resolve_lock
 
 CLONE = Path(__file__).resolve().parents[2]
 FOLDER = CLONE / ".github" / "workflows"
@@ -84,6 +89,36 @@ def test_every_step_is_one_command_that_takes_its_words_and_no_expression_is_in_
             command,
         )
         assert find_line_faults(command) == [], (where, command)
+
+
+def test_the_action_with_its_own_defaults_says_nothing_by_an_empty_input(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only what is to be built, and that it is tested, has to be said."""
+    action = load(CLONE / "action.yml")
+    inputs = {name: said["default"] for name, said in action["inputs"].items()}
+    inputs |= {"build": "gfx942 gfx1100", "test": "built"}
+    lines: dict[str, str] = {}
+    for step in action["runs"]["steps"]:
+        values = {
+            name: re.sub(r"\$\{\{ inputs\.(\w+) \}\}", lambda found: inputs[found[1]], text)
+            for name, text in step.get("env", {}).items()
+        }
+        for name in (name for name in values if name.startswith("ROCM_WHEELS_")):
+            monkeypatch.setenv(name, values[name])
+        lines[step["name"]] = Template(step["run"]).safe_substitute(values)
+    assert [fault for line in lines.values() for fault in find_line_faults(line)] == []
+    requests: list[resolve_lock.LockRequest] = []
+
+    def take(request: resolve_lock.LockRequest, **_: object) -> None:
+        requests.append(request)
+        raise errors.SourceError("this is not asked of GitHub here", tip="")
+
+    monkeypatch.setattr(resolve_lock, "make_lock", take)
+    call(*shlex.split(lines["lock"])[1:], code=errors.SourceError.exit_code)
+    (request,) = requests
+    assert (request.line, request.rocm, request.options) == (None, None, {})
+    assert request.targets == ("gfx942", "gfx1100")
 
 
 # ---- rules that hold for each file, and names that are there

@@ -178,8 +178,11 @@ def detect_platform() -> project_names.Platform:
 
 
 def parse_line_option(options: Mapping[str, Any]) -> release_lines.TorchLine | None:
-    """Return the release line that ``--line`` names, if any. Raises DataError."""
-    if options["line"] is None:
+    """Return the release line that ``--line`` names, if any: workflows have an empty one by default.
+
+    Raises DataError.
+    """
+    if not options["line"]:
         return None
     from rocm_wheels.models import release_lines
 
