@@ -149,3 +149,19 @@ def test_options_of_a_build_may_stand_before_its_command(line: str) -> None:
     with pytest.raises(click.UsageError):
         refused = group.make_context("build_prod_wheels.py", ["--nonsense", "3", *line.split()])
         group.invoke(refused)
+
+
+@pytest.mark.parametrize("word", ["build", "install-rocm"])
+def test_each_option_of_a_command_may_stand_before_it_with_its_value_or_without(word: str) -> None:
+    """Other spellings and flags that are not shown included: all that the command's own parser has."""
+    group = load_script("build_prod_wheels.py")
+    assert isinstance(group, click.Group)
+    command = group.commands[word]
+    parser = command.make_parser(click.Context(command))
+    options = {**parser._long_opt, **parser._short_opt}
+    assert word == "install-rocm" or {"--use-ccache", "--plan", "--no-clean", "--help"} <= options.keys()
+    for name, option in options.items():
+        words = [name, *(["value"] if option.takes_value else [])]
+        context = group.make_context("build_prod_wheels.py", [*words, word, "last"])
+        found, _, rest = group.resolve_command(context, [*context._protected_args, *context.args])
+        assert (found, rest) == (word, [*words, "last"])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli import boundary, build_options, catalogue
-from rocm_wheels.cli.command import Group, command, complete_with, option, widen_command
+from rocm_wheels.cli.command import Group, Option, command, complete_with, option, widen_command
 from rocm_wheels.cli.options import Duration, GivenPath
 from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import environment_numbers, errors, log, shell, tables
@@ -30,14 +30,9 @@ class _OptionsFirst(Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put options behind the command that they stand before."""
-        commands = list(self.commands.values())
-        params = [param for command in commands for param in command.get_params(ctx)]
-        flags = {
-            name
-            for param in params
-            if isinstance(param, click.Option) and (param.is_flag or param.count)
-            for name in (*param.opts, *param.secondary_opts)
-        }
+        params = [param for known in self.commands.values() for param in known.get_params(ctx)]
+        flags = {name for param in params if isinstance(param, Option) for name in param.list_flags()}
+        flags.update(ctx.help_option_names)
         end = 0
         while end < len(args) and args[end].startswith("-"):
             end += 1 if args[end] in flags or "=" in args[end] else 2

@@ -86,6 +86,13 @@ class Option(click.Option):
         """The long name that people and configuration files use, with its dashes."""
         return next((name for name in self.opts if name.startswith("--")), self.opts[0])
 
+    def list_flags(self) -> Iterable[str]:
+        """Return what is read of this option and takes no value, under whatever spelling."""
+        if not (self.is_flag or self.count):
+            return self.flags
+        others = [word for alias in self.aliases for word in alias.split("/")]
+        return (*self.opts, *self.secondary_opts, *others, *self.flags)
+
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         """Have the other spellings parsed too, where no other option of the command has that name.
 
