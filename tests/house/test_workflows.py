@@ -7,6 +7,7 @@ tests of the commands and of the scripts, on the miniature.
 
 from __future__ import annotations
 
+import ast
 import copy
 import os
 import re
@@ -119,6 +120,43 @@ def test_the_action_with_its_own_defaults_says_nothing_by_an_empty_input(
     (request,) = requests
     assert (request.line, request.rocm, request.options) == (None, None, {})
     assert request.targets == ("gfx942", "gfx1100")
+
+
+def list_real_lines() -> Iterator[str]:
+    """Yield the lines that the chain on a real ROCm runs, with ``$X`` for what only a run of it knows.
+
+    It is run by hand, once in weeks: what it says of commands that changed since is seen here.
+    """
+    texts: dict[str, str] = {}  # of names, and of methods that return words
+
+    def fill(node: ast.expr) -> str:
+        if isinstance(node, ast.JoinedStr):
+            return "".join(map(fill, node.values))
+        if isinstance(node, ast.FormattedValue):
+            return texts.get(ast.unparse(node.value), "$X")
+        return str(node.value) if isinstance(node, ast.Constant) else "$X"
+
+    tree = ast.parse((CLONE / "tests/real/test_real.py").read_text(encoding="utf-8"))
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    for function in sorted(functions, key=lambda node: node.lineno):
+        nodes = (node for node in ast.walk(function) if isinstance(node, (ast.stmt, ast.expr)))
+        for node in sorted(nodes, key=lambda node: node.lineno):
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    texts[name] = fill(value)
+                case ast.AugAssign(target=ast.Name(id=name), value=value):
+                    texts[name] += fill(value)
+                case ast.Return(value=ast.JoinedStr() as value):
+                    texts[f"chain.{function.name}()"] = fill(value)
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="chain"), attr="run"), args=[line, *_]):
+                    yield fill(line)
+
+
+def test_the_chain_on_a_real_rocm_says_what_commands_take() -> None:
+    lines = list(list_real_lines())
+    ours = [line for line in lines if re.search(r"rocm-wheels (build|plan)|packages\.py|_repo\.py", line)]
+    assert len(ours) == 5 and all("--" in line for line in ours)
+    assert [fault for line in lines for fault in find_line_faults(line)] == []
 
 
 # ---- rules that hold for each file, and names that are there

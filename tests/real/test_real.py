@@ -96,7 +96,7 @@ def sdk(chain: Chain) -> Path:
     dist = INSIDE / "sdk/dist"
     if not dist.exists():
         words = f"--from-prefix {INSIDE}/opt-rocm --output-dir {INSIDE}/sdk --gfx {','.join(TARGETS)}"
-        chain.run(f"python3 build_tools/build_python_packages.py {words} --no-wheel-compression")
+        chain.run(f"python3 build_tools/build_python_packages.py {words}")
     return dist
 
 
