@@ -89,6 +89,13 @@ COMMANDS = {"build_prod_wheels.py": ("build", "install-rocm")} | {
 OF_ONE = {"install-rocm": "--find-links --index-url --[no-]pre --rocm-extras --rocm-sdk-version"}
 
 
+# which docs/pages/reference/therock.md names as not read
+WITHDRAWN = """
+    --cache --debug --device-query --exclude-distributed --exclude-jit-executor --exclude-quantization
+    --pip-cache-dir --pytorch-version --sccache-no-wrap
+"""
+
+
 def load_script(name: str) -> click.Command:
     """Return the command of a script, as the script names it."""
     (path,) = (CLONE / folder / name for folder in FOLDERS if (CLONE / folder / name).is_file())
@@ -112,6 +119,17 @@ def test_each_option_is_read_by_the_script_of_that_name(script: str) -> None:
         assert one is not None
         parser = one.make_parser(click.Context(one))
         assert expected - {*parser._long_opt, *parser._short_opt} == set()
+
+
+def test_each_option_that_the_page_names_is_read_but_for_those_that_it_says_are_not() -> None:
+    commands = [load_script(script) for script in OPTIONS]
+    commands += [
+        command for group in commands if isinstance(group, click.Group) for command in group.commands.values()
+    ]
+    read = {name for command in commands for name in command.make_parser(click.Context(command))._long_opt}
+    page = (CLONE / "docs/pages/reference/therock.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(--[a-z-]+)[^`]*`", page))
+    assert len(named) > 20 and named - read == set(WITHDRAWN.split())
 
 
 def test_there_are_as_many_as_there_were() -> None:
