@@ -328,7 +328,8 @@ class Demo:
     def format_summary(self, duration: str) -> str:
         """Return what was made and where to look next, in eleven lines."""
         wheels, (torch,) = self.find_wheels("wheels/*"), self.find_wheels("wheels/torch-*")
-        report = ["--source-dir", str(self.folder / "sources"), "-o", str(self.folder / "report.html")]
+        work = self.folder / "sources" / ".rocm-wheels"
+        report = ["--work-dir", str(work), "-o", str(self.folder / "report.html")]
         return SUMMARY.format(
             duration=duration,
             out=self.folder,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
+from commands import find_faults
 
 import _script
 import demo as script
@@ -71,6 +74,41 @@ def test_a_step_that_fails_shows_the_end_of_the_log(
     shown = capsys.readouterr().err
     assert f"[ 1/15] run a program failed; the end of {started.folder}/demo.log:" in shown
     assert "\n  $ sh -c 'echo 7.1.0+miniature; exit 3'\n  7.1.0+miniature\n" in shown
+
+
+def test_every_line_that_it_runs_or_shows_is_one_that_commands_take(
+    started: script.Demo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is run; wheels are one for each pattern that looks for them."""
+    lines = list[str]()
+
+    def note(words: list[str], **_: object) -> None:
+        lines.append(shlex.join(words))
+        if "--explain" in words:
+            raise errors.ReleaseError("2.13.0-abc cannot go to nightly", tip="test it")
+
+    def name_wheels(_: script.Demo, *patterns: str) -> list[Path]:
+        return [started.folder / f"{pattern.replace('*', '2.13')}.whl" for pattern in patterns]
+
+    monkeypatch.setattr(script, "COMMANDS", {})
+    monkeypatch.setattr(script.process, "run_command", note)
+    monkeypatch.setattr(script.Demo, "find_wheels", name_wheels)
+    monkeypatch.setattr(script, "fingerprint_wheels", lambda wheels: "of none")
+    for name in ("make_folder", "mark_folder"):
+        monkeypatch.setattr(script.miniature, name, lambda *_: None)
+    monkeypatch.setattr(script.Demo, "make_inputs", lambda _: None)
+    started.names |= {"pytorch": "file:///pytorch", "triton": "file:///triton"}
+    (started.folder / "releases/store/multi-arch/sets/2.13.0-abc").mkdir(parents=True)
+    started.build()
+    started.index()
+    started.release()
+    ours = [line for line in lines if re.match("rocm-wheels|build_tools/", line)]
+    assert len(ours) > 25 and started.number == script.STEPS
+    # where the Python that runs this has no script of ours beside it, it is shown with -m
+    summary = started.format_summary("2 min").replace("python -m rocm_wheels", "rocm-wheels")
+    shown = summary.splitlines()[8:10]
+    assert all("rocm-wheels " in line for line in shown)
+    assert [fault for line in [*ours, *shown] for fault in find_faults(line)] == []
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the script has another name there")
