@@ -213,3 +213,23 @@ def test_pyproject_with_a_mistake_is_an_error_where_it_has_our_table(
 def test_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert boundary.run_command(main.cli, ["--config", "none.toml", "matrix"]) == 2
     assert "there is no file none.toml" in capsys.readouterr().err
+
+
+@pytest.mark.contract
+def test_commands_without_source_dir_look_where_those_with_it_work(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "rocm-wheels.toml").write_text("source-dir = 'trees'\n")
+    (folder / "other.toml").write_text("source-dir = 'elsewhere'\n")
+    (folder / "trees" / ".rocm-wheels" / "runs").mkdir(parents=True)
+    for words in (["runs", "list"], ["clean", "--dry-run"]):
+        assert boundary.run_command(main.cli, words) == 0, words
+    for words in (["runs", "show"], ["runs", "report"], ["runs", "why", "build-x"], ["shell"]):
+        assert boundary.run_command(main.cli, words) == 2, words
+        assert f"{folder / 'trees' / '.rocm-wheels'}" in capsys.readouterr().err, words
+    assert boundary.run_command(main.cli, ["--config", "other.toml", "runs", "list"]) == 2
+    assert f"no work directory {folder / 'elsewhere' / '.rocm-wheels'}" in capsys.readouterr().err
+    for value, wrong in {"true": "takes text", '""': "is empty"}.items():
+        (folder / f"{value}.toml").write_text(f"source-dir = {value}\n")
+        assert boundary.run_command(main.cli, ["--config", f"{value}.toml", "runs", "list"]) == 2
+        assert f"{value}.toml: source-dir {wrong}" in capsys.readouterr().err

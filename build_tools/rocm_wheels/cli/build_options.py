@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rocm_wheels.cli import boundary, catalogue
+from rocm_wheels.cli import boundary, catalogue, config
 from rocm_wheels.cli.command import Option, complete_with, option
 from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.core import errors
@@ -78,9 +78,7 @@ packages_options = catalogue.takes(
         help="Version specifier of the rocm packages, operator included.",
     ),
     catalogue.ROCM_EXTRAS.but(default=""),
-    catalogue.WORK_DIR.but(
-        help="Environments, runs, what was done [default: .rocm-wheels in the folder of the source trees]."
-    ),
+    catalogue.WORK_DIR,
 )
 # and into which environment
 sdk_options = catalogue.takes(
@@ -263,8 +261,13 @@ def find_default_root() -> Path:
 
 
 def resolve_folders(options: Mapping[str, Any]) -> tuple[Path, Path]:
-    """Return the root checkout folder and the work directory."""
-    root = (options.get("root_checkout_dir") or find_default_root()).absolute()
+    """Return the root checkout folder and the work directory.
+
+    For a command without --source-dir, the file of options says what it says to those that have it.
+    """
+    key = "root_checkout_dir"
+    named = options[key] if key in options else config.read_source_dir()
+    root = (named or find_default_root()).absolute()
     work = (options["work_dir"] or root / ".rocm-wheels").absolute()
     return root, work
 

@@ -153,7 +153,8 @@ SOURCE_DIR = Entry(
 WORK_DIR = Entry(
     "--work-dir",
     type=_FOLDER,
-    help="Work directory of the build [default: .rocm-wheels in the clone's repos/, or here].",
+    help="Environments, runs, what was done [default: .rocm-wheels in source-dir, which a configuration file"
+    " may name; else in the clone's repos/, or here].",
 )
 PYTORCH_DIR = Entry("--pytorch-dir", type=_FOLDER, metavar="DIR", help="Source tree of torch.")
 VENV = Entry("--venv", type=_FOLDER, metavar="DIR", help="Virtual environment.")

@@ -35,13 +35,15 @@ def list_targets() -> Iterable[str]:
 
 
 def list_steps() -> Iterable[str]:
-    """Return the steps of the newest run below the current folder or in the clone; none without a run."""
+    """Return the steps of the newest run where the source trees are; none without a run."""
     import json
 
     from rocm_wheels.cli import build_options
+    from rocm_wheels.core.workspace import Workspace
     from rocm_wheels.pipeline import run_record
 
-    run = run_record.read_newest_run(build_options.find_default_root() / ".rocm-wheels" / "runs")
+    _, work = build_options.resolve_folders({"work_dir": None})
+    run = run_record.read_newest_run(Workspace(work).runs)
     if run is None or not run.begun.text("plan"):
         return []
     plan = Path(run.begun.text("plan"))

@@ -168,13 +168,36 @@ def list_configured_folders(named: str | None) -> list[project_names.RecipeFolde
     return [project_names.RecipeFolder(config.path.parent / Path(text).expanduser(), place) for text in texts]
 
 
+def read_source_dir() -> Path | None:
+    """Return the ``source-dir`` above all tables of the file that holds here.
+
+    It is for commands that look for work directories without an option for source trees: these lie where
+    builds have put them. Raises UsageError and DataError.
+    """
+    config = _find_here(_find_named_file())
+    option = catalogue.SOURCE_DIR.make()
+    key = option.spelling[2:]
+    if config is None or key not in config.table:
+        return None
+    place = config.locate(key)
+    text = _convert_value(option, config.table[key], place, config.path.parent)
+    if not text:
+        raise errors.DataError(f"{place} is empty", tip="name a folder, or leave it out")
+    return Path(text)
+
+
+def _find_named_file() -> str | None:
+    """Return what ``--config`` names, where a command runs."""
+    context = click.get_current_context(silent=True)
+    return context.meta.get(CONFIG_FILE) if context else None
+
+
 def read_settings() -> dict[str, tuple[str, str]]:
     """Return the settings of the file that holds here: variable → value and ``FILE: KEY``.
 
     Raises UsageError and DataError.
     """
-    context = click.get_current_context(silent=True)
-    config = _find_here(context.meta.get(CONFIG_FILE) if context else None)
+    config = _find_here(_find_named_file())
     return _check_settings(config) if config else {}
 
 
