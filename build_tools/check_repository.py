@@ -39,6 +39,7 @@ _TIP = "set it in Settings, Secrets and variables, Actions; or pass it to a run 
 def check_repository(event: str, store: str, promote: str, branch: str, default_branch: str) -> None:
     """Check, and set the outputs."""
     env, store = boundary.read_environment(), store.strip()
+    matrix_report.require_output_file(env)
     promotes = event == "schedule" or promote == "true"
     if promotes and event != "schedule" and branch != default_branch:  # GitHub runs that there alone
         tip = "leave `promote` out: what is staged can be promoted later, by the workflow promote"

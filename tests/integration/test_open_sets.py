@@ -77,6 +77,22 @@ def test_a_staged_set_tells_a_workflow_what_it_is_of(tmp_path: Path, monkeypatch
     call(*gate, code=15)
     call(*gate, "--outputs")
     assert output.read_text().endswith("passed=false\n")
+    # what another says of its step decides no exit code but where outputs are asked for
+    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "not-mounted" / "output"))
+    questions = (
+        ["set", "list", str(tmp_path / "store"), "--open", "nightly"],
+        ["container", "resolve", "debian"],
+    )
+    for question in (argv, *questions):
+        assert "warning: no outputs are set: GITHUB_OUTPUT names" in call(*question).err
+    assert "which cannot be written" in call(*gate, "--outputs", code=2).err
+    # a lock that cannot be read is a warning in a workflow, as elsewhere, and no line is told
+    lock = store_paths.FamilyPaths(FAMILY).lock_file(document.locks[0].digest)
+    (tmp_path / "store" / lock).write_text("damaged")
+    output.write_text("")
+    monkeypatch.setenv("GITHUB_OUTPUT", str(output))
+    assert "is not the lock that the set was staged with" in call(*argv).err
+    assert {line.split("=")[0] for line in output.read_text().splitlines()} == outputs.keys() - {"line"}
 
 
 def test_questions_that_exclude_each_other(tmp_path: Path) -> None:

@@ -152,6 +152,16 @@ def test_a_store_that_no_web_server_can_read_is_said(
     assert ("chmod -R go+rX" in told) == warned
 
 
+@pytest.mark.contract
+def test_a_workflow_that_cannot_be_told_is_an_error_before_anything_is_staged(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "not-mounted" / "output"))
+    said = call(*world.words(tmp_path / "store"), code=2).err
+    assert "error: GITHUB_OUTPUT names" in said and "which cannot be written" in said
+    assert not (tmp_path / "store").exists()
+
+
 def alone(folder: Path) -> dict[str, str]:
     """Return an environment of which nothing is anybody's."""
     return {"PATH": "/usr/bin:/bin", "HOME": str(folder), "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}

@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 from rocm_wheels.ci import matrix
 from rocm_wheels.ci.matrix import BuiltCell, Cells, ExcludedCell, MatrixCell
-from rocm_wheels.core import errors, tables
+from rocm_wheels.core import errors, log, tables
 from rocm_wheels.models import ci, project_names, release_lines
 from rocm_wheels.models.project import Project, get_step_costs
 
@@ -163,13 +163,36 @@ def matrix_as_json(planned: matrix.Matrix, cells: Cells) -> dict[str, Any]:
 # ---- for GitHub
 
 
+def require_output_file(env: Mapping[str, str]) -> None:
+    """Raise UsageError where outputs of a step cannot be set, though GitHub's variable names a file for them.
+
+    It is for commands that change something, before they do, and for those that are asked for outputs.
+    """
+    if not env.get(OUTPUT_VARIABLE):
+        return
+    path = Path(env[OUTPUT_VARIABLE])
+    try:
+        path.open("a", encoding="utf-8").close()
+    except OSError as failure:
+        raise errors.UsageError(
+            f"{OUTPUT_VARIABLE} names {path}, which cannot be written: {failure.strerror}",
+            tip=f"mount its folder, or unset {OUTPUT_VARIABLE} where nobody reads outputs of this step",
+        ) from None
+
+
 def set_outputs(env: Mapping[str, str], values: Mapping[str, str]) -> None:
     """Append outputs of the step of a workflow to the file that GitHub names; elsewhere there is none.
 
-    A value of several lines ends at a word that is nowhere in it, so that no value can set another output.
-    Raises UsageError for more than GitHub takes, and for a file that cannot be one.
+    A file that cannot be opened is a warning: a container inherits the variable and not the folder, and what
+    a command prints is right all the same. A value of several lines ends at a word that is nowhere in it, so
+    that no value can set another output. Raises UsageError for more than GitHub takes.
     """
     if not env.get(OUTPUT_VARIABLE):
+        return
+    try:
+        require_output_file(env)
+    except errors.UsageError as unwritable:
+        log.log_warning(f"no outputs are set: {errors.explain_error(unwritable)}")
         return
     limit = ci.load_ci_table().limits.output_kb
     if 2 * sum(map(len, values.values())) > limit.value * 1000:
@@ -183,10 +206,6 @@ def set_outputs(env: Mapping[str, str], values: Mapping[str, str]) -> None:
         end = f"end-{secrets.token_hex(8)}"
         lines.append(f"{name}<<{end}\n{value}\n{end}\n" if "\n" in value else f"{name}={value}\n")
     path = Path(env[OUTPUT_VARIABLE])
-    if path.is_dir() or not path.parent.is_dir():
-        raise errors.UsageError(
-            f"{OUTPUT_VARIABLE} names {path}, which cannot be a file: a folder is there, or none above it"
-        )
     with errors.name_failed_file(path), path.open("a", encoding="utf-8") as file:
         file.write("".join(lines))
 

@@ -250,11 +250,9 @@ def show_set(store: str, set_id: str, evidence: str, policy: Path | None, as_jso
         told = {**shown, "hashes": hashes, "machine": machine_lines}
         print_result(shown, format_facts(told), as_json=as_json)
         return
-    facts: dict[str, Any] = _list_facts(
-        opened, document, needs_lock=bool(env.get(matrix_report.OUTPUT_VARIABLE))
-    )
-    matrix_report.set_outputs(env, facts)
-    facts["created"] = document.created
+    facts: dict[str, Any] = _list_facts(opened, document)
+    matrix_report.set_outputs(env, {name: text for name, text in facts.items() if text is not None})
+    facts |= {"line": facts["line"] or "", "created": document.created}
     wheels = [{"name": file.name, "sha256": file.sha256, "size": file.size} for file in document.files]
     shown = {name: text or "unknown" for name, text in facts.items()}
     shown["wheels"] = [file.name for file in document.files]
@@ -263,16 +261,14 @@ def show_set(store: str, set_id: str, evidence: str, policy: Path | None, as_jso
     print_result({**facts, "wheels": wheels, "evidence": listed}, format_facts(shown), as_json=as_json)
 
 
-def _list_facts(store: Store, document: wheel_set.SetDocument, *, needs_lock: bool) -> dict[str, str]:
-    """Return what a set is of. A lock that cannot be read is a warning where it is not needed."""
+def _list_facts(store: Store, document: wheel_set.SetDocument) -> dict[str, str | None]:
+    """Return what a set is of. A lock that cannot be read is a warning, and its line None."""
     from rocm_wheels.release import support, wheel_set
     from rocm_wheels.release.store_paths import FamilyPaths
 
     try:
-        line = wheel_set.read_set_lock(store, document, document.locks[0]).line
+        line = wheel_set.read_set_lock(store, document, document.locks[0]).line or ""
     except (errors.DataError, errors.ReleaseError) as unreadable:
-        if needs_lock:
-            raise
         log_warning(str(unreadable))
         line = None
     pythons = {python for file in document.files for python in wheel_set.list_wheel_pythons(file.name)}
@@ -283,7 +279,7 @@ def _list_facts(store: Store, document: wheel_set.SetDocument, *, needs_lock: bo
             store, f"{FamilyPaths(document.family).set_index(document.id)}/"
         ),
         "layout": document.layout,
-        "line": line or "",
+        "line": line,
         "platform": wheel_set.find_set_platform(document),
         "pythons": " ".join(sorted(pythons, key=lambda python: int(python[2:].rstrip("t")))),
         "rocm": document.rocms[0] if document.rocms else "",
@@ -373,6 +369,8 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
     env = boundary.read_environment()
     if outputs and not env.get(variable := matrix_report.OUTPUT_VARIABLE):
         raise errors.UsageError(f"--outputs: {variable} is not set", tip="this is no step of a workflow")
+    if outputs:
+        matrix_report.require_output_file(env)
     rules = load_policy(policy)
     opened, document = open_set(store, set_id)
     judged, evidence = gate.judge_staged_set(

@@ -94,6 +94,7 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
         facts |= {"dry_run": True, "to_send": len(unsent), "had": had, "bytes": size}
         done, sent, last = "would be staged", f"{tables.format_count(len(unsent), 'file')} to send", []
     else:
+        matrix_report.require_output_file(env)
         require_conditional_writes(opened)
         staged = stage.stage_set(opened, plan, now=read_source_date(env))
         refusing: dict[str, list[str]] = {}
