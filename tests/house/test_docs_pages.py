@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import pytest
 import yaml
-from commands import find_faults
+from commands import call, find_faults
 from docs_pages import CLONE, DOCS, PAGES, list_blocks, list_fences, list_spans
 
 from rocm_wheels.cli import main
@@ -71,6 +71,19 @@ def test_a_line_that_its_command_refuses_is_seen(line: str) -> None:
 )
 def test_a_line_is_parsed_without_a_look_at_the_disk(line: str) -> None:
     assert find_faults(line) == []
+
+
+def test_every_configuration_file_of_a_page_is_taken(tmp_path: Path) -> None:
+    """What a page has as TOML is ``rocm-wheels.toml``."""
+    fences = [fence for page in PAGES for fence in list_fences(page) if fence.language == "toml"]
+    assert fences
+    own = CLONE / "repos" / "pytorch_audio.yaml"
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "other.yaml").write_text(own.read_text().replace("pytorch_audio", "other"))
+    for number, fence in enumerate(fences):
+        file = tmp_path / f"{number}.toml"
+        file.write_text("\n".join(fence.lines))
+        call("--config", file, "settings")
 
 
 def test_a_name_is_no_whole_line_but_in_a_sentence() -> None:
