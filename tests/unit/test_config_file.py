@@ -168,6 +168,7 @@ WRONG = [
     ("[rocm.instal]\npre = true\n", "rocm-wheels.toml: rocm.instal: `rocm` has no command instal", "install"),
     ("[install-rocm]\npre = true\n", "there is no command install-rocm; it is [rocm.install]", ""),
     ("retag = 1\n", "rocm-wheels.toml: retag is no option that several commands share", ""),
+    ("pre = false\n", "rocm-wheels.toml: pre is of no build", '[build] rocm = "==7.10.0"'),
     ("retries = 101\n", "rocm-wheels.toml: retries: ROCM_WHEELS_RETRIES='101' is not", "from 0 to 100"),
     ("timeout = true\n", "rocm-wheels.toml: timeout: ROCM_WHEELS_TIMEOUT='True' is not", ""),
     ("[build\n", "rocm-wheels.toml:1:", ""),

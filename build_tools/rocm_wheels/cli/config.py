@@ -228,6 +228,11 @@ def _check_top_level(config: ConfigFile) -> None:
             new, _ = split_alias(main.cli.aliases.get(key, ""))
             hint = f"; it is [{'.'.join(new)}]" if new else tables.suggest_name(key, commands)
             raise errors.DataError(f"{config.locate(key)}: there is no command {key}{hint}")
+        if key == "pre" and not isinstance(value, dict):  # `build` and `plan` had it, and would not hear it
+            raise errors.DataError(
+                f"{config.locate(key)} is of no build: these take pre-releases of ROCm whatever it says",
+                tip='for builds name versions, [build] rocm = "==7.10.0"; for installs, [install] pre = true',
+            )
         if not isinstance(value, dict) and key not in shared:
             raise errors.DataError(
                 f"{config.locate(key)} is no option that several commands "
