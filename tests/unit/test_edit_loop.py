@@ -77,8 +77,9 @@ def test_without_a_note_there_is_no_loop(tmp_path: Path) -> None:
     note.parent.mkdir()
     note.write_text(json.dumps({"format": 0}))
     assert isinstance(edit_loop.repeat_loop(note, {}, {}, {}, print), str)
-    with pytest.raises(errors.UsageError):
+    with pytest.raises(errors.UsageError) as none:
         edit_loop.read_loop_options(tmp_path, "pytorch")
+    assert none.value.tip and "--work-dir: .rocm-wheels in dev's --source-dir" in none.value.tip
 
 
 @pytest.mark.contract

@@ -120,7 +120,9 @@ def read_loop_options(work: Path, project: str) -> dict[str, Any]:
     """Return the options that the last full run was given. Raises UsageError where there was none."""
     if (last := find_loop_options(locate_loop_note(work, project))) is None:
         raise errors.UsageError(
-            f"{project} was not developed in {work} yet", tip=f"run `rocm-wheels dev {project}` first"
+            f"{project} was not developed in {work} yet",
+            tip=f"run `rocm-wheels dev {project}` first, or name its --work-dir: .rocm-wheels in dev's"
+            " --source-dir",
         )
     return last[0]
 
