@@ -236,7 +236,7 @@ def plan(output: Path | None, form: str, as_json: bool, **options: Any) -> None:
 
     Nothing is installed or built. What a step has yet to find out is `known after` it. How a
     build goes about it (`--jobs`, `--keep-going`, `--clean`) is not part of a plan. Command, environment and
-    inputs of each step: `build --dry-run`, and --json.
+    inputs: of steps that run in `build --dry-run`, of all in --json.
 
     \b
     Example:
