@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rocm_wheels.cli import checkout_options
 from rocm_wheels.core import errors
 from rocm_wheels.sources import patches
 
@@ -54,3 +55,13 @@ def test_set_to_save(tmp_path: Path, name: str | None, made_with: str, ref: str,
         patches.choose_patch_folder("p", tmp_path, name=name, made_with=made_with, ref=ref)
         == tmp_path / "p" / chosen
     )
+
+
+def test_a_folder_that_is_none_is_refused_by_what_named_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROCM_WHEELS_PATCH_DIR", str(tmp_path / "a"))
+    with pytest.raises(errors.UsageError, match=r"a is not a folder of patch sets \(ROCM_WHEELS_PATCH_DIR\)"):
+        checkout_options.find_patch_folder({})
+    with pytest.raises(errors.UsageError, match=r"b is not a folder of patch sets \(--patch-dir\)"):
+        checkout_options.find_patch_folder({"patch_dir": tmp_path / "b"})

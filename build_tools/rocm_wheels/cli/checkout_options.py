@@ -84,8 +84,9 @@ def find_patch_folder(options: Mapping[str, Any]) -> Path:
     if (folder := name_patch_folder(options)) is None:
         return workspace.get_project_home() / "patches"
     if not folder.is_dir():
+        origin = "--patch-dir" if options.get("patch_dir") else PATCH_VARIABLE
         raise errors.UsageError(
-            f"{folder} is not a folder of patch sets ({PATCH_VARIABLE})", tip="it holds a folder a project"
+            f"{folder} is not a folder of patch sets ({origin})", tip="it holds a folder a project"
         )
     return folder
 

@@ -46,7 +46,7 @@ _TIPS = {
     " --current-env out",
     "does not satisfy python": "the packages are for other versions of Python: name one with --python",
     "no solution found|not found in the package registry": "check --rocm, --rocm-extras, --rocm-index and"
-    " --find-links",
+    " --find-links; also --pre of build_prod_wheels.py",
     "no virtual environment|no interpreter found": "check that this Python exists and runs",
     _NETWORK: "the package index could not be reached; uv has tried several times already, run this again"
     " later",
