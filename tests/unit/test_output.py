@@ -64,6 +64,18 @@ def test_a_document_or_lines_are_printed(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == "for people\na.whl\n"
 
 
+def test_facts_for_people_are_as_json_has_them_but_for_texts() -> None:
+    facts = {"signed": True, "count": 3, "note": None, "names": ["a b", None, False, {"x": 1}]}
+    assert [line.removeprefix("names").strip() for line in output.format_facts(facts)] == [
+        "signed  true",
+        "count   3",
+        "a b",
+        "null",
+        "false",
+        '{"x": 1}',
+    ]
+
+
 def test_credentials_are_hidden_in_each_text_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
     plain = "see https://x.org\nme@y.org"
     tidy = 'https://me:secret"word@y.org/x'

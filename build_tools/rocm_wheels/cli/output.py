@@ -64,7 +64,8 @@ def _hide_credentials(plain: Any) -> Any:
 def format_facts(document: Mapping[str, object]) -> list[str]:
     """Return a document for people: a row a fact, a line for each item of a list; no row for what is empty.
 
-    Objects inside it are shown as JSON, with long lists cut: a release may have two hundred ROCm versions.
+    What is no text is shown as JSON, with long lists in objects cut: a release may have two hundred ROCm
+    versions.
     """
     import json
 
@@ -77,7 +78,8 @@ def format_facts(document: Mapping[str, object]) -> list[str]:
             is_short = len(json.dumps(value)) < _LONGEST_OBJECT
             texts = json.dumps(_shorten_lists(value), indent=None if is_short else 1).splitlines()
         labels = [name.replace("_", "-"), *[""] * (len(texts) - 1)]
-        rows += zip(labels, map(str, texts), strict=True)
+        shown = [text if isinstance(text, str) else json.dumps(text) for text in texts]
+        rows += zip(labels, shown, strict=True)
     return tables.align_rows(rows)
 
 
