@@ -355,6 +355,10 @@ def test_dry_run_and_build_tag(world: World, tmp_path: Path) -> None:
     words = (torch, "--find-links", links, "--gfx", "gfx942;gfx1100", "-o", tmp_path / "fat", "--json")
     [planned] = fat(*words, "--dry-run", "--build-tag", "1fat").json["wheels"]
     assert planned["libraries"][0] == "lib/libhsa-runtime64.so.1"
+    shown = fat(*words[:-1], "--dry-run").out.splitlines()[0]
+    libraries, files = len(planned["libraries"]), planned["files"]
+    assert f": ROCm {ROCM}; {' '.join(planned['targets'])}; " in shown
+    assert f"; {libraries} libraries; {files - libraries} other files" in shown
     assert not (tmp_path / "fat").exists()
     [written] = fat(*words, "--build-tag", "1fat").json["wheels"]
     assert planned == written | {"written": None}

@@ -32,7 +32,7 @@ _COUNTED = {
     "devices": ("device wheel", "device wheels"),
     "libraries": ("library", "libraries"),
     "changes": ("file changed", "files changed"),
-    "files": ("file", "files"),
+    "files": ("other file", "other files"),
 }
 
 
@@ -60,8 +60,12 @@ def _print_plans(plans: Sequence[wheel_plan.WheelPlan], written: Sequence[Any], 
         document = {**output.to_plain(plan), "written": where}
         documents.append(document)
         facts = [" ".join(document["targets"]) or "no device code", plan.describe_sizes()]
+        counted = dict(document)
+        if "rocm" in document:  # a fat wheel, whose files are all that it takes, its libraries too
+            facts.insert(0, f"ROCm {document['rocm']}")
+            counted["files"] -= len(document["libraries"])
         for name, nouns in _COUNTED.items():
-            if value := document.get(name):
+            if value := counted.get(name):
                 facts.append(tables.format_count(value if isinstance(value, int) else len(value), *nouns))
         lines.append(f"{getattr(where, 'host', where) or plan.wheel.name}: {'; '.join(facts)}")
         for key, device in document["devices"].items() if "kept" in document else ():
