@@ -135,6 +135,7 @@ def state(targets: bytes) -> Mutation:
 WRITTEN = "demo-1.0-cp311-cp311-manylinux_2_17_x86_64.whl"
 BILL = "demo-1.0.dist-info/sboms/rocm-wheels.cdx.json"
 OLD_LICENCE = "Classifier: License :: OSI Approved :: MIT License"
+LONG = "9" * 5000  # more digits than Python reads
 OLD_FORM = b"Metadata-Version: 1.0\nName: demo\nVersion: 1.0\nRequires-Python: >=3.10\n"
 SETUPTOOLS = OLD_FORM.replace(b"1.0", b"2.1", 1) + b"License-File: LICENSE\n"
 LINUX_TAG = "manylinux_2_17_x86_64"
@@ -425,6 +426,21 @@ MUTATIONS: list[Row] = [
     ("not-311", "RW006 error", become(python=">=3.10,!=3.11.*"), "cp311"),
     ("patch-release", "", become(python=">=3.11.4"), ""),
     ("specifier", "RW005 error", become(python=">>3"), "a field cannot be read"),
+    ("long-python", "RW005 error", become(python=f">={LONG}"), "Requires-Python has a number of 1000 digits"),
+    ("long-pin", "RW005 error", require(f"other=={LONG}"), "Requires-Dist has a number of 1000 digits"),
+    (
+        "long-form",
+        "RW005 error",
+        become(metadata=OLD_FORM.replace(b"1.0", LONG.encode(), 1)),
+        "Metadata-Version has a number of 1000 digits",
+    ),
+    (
+        "long-version",
+        "RW005 error",
+        become(metadata=OLD_FORM.replace(b"Version: 1.0\nReq", f"Version: {LONG}\nReq".encode())),
+        "Version has a number of 1000 digits",
+    ),
+    ("long-summary", "", say(f"Summary: {LONG}"), ""),
     ("tmp", "RW021 error", run_path("$ORIGIN:/tmp/build/lib"), "where anybody can put some"),
     ("used-soname", "RW028 error", become(TWIN), "libtorch_hip.so"),
     ("stray-module", "RW031 error", need("libstray.so"), "libstray.so is neither"),

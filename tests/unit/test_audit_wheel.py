@@ -213,6 +213,8 @@ FAULTS: list[Row] = [
     ("cpu-only", "RW015 error", version("'7.1.25424'", "None"), "a CPU-only build"),
     ("no-hip", "RW015 error", put(VERSION_FILE, "cuda = None\n"), "a CPU-only build"),
     ("cuda", "RW015 error", put(VERSION_FILE, VERSION + "cuda = '12.8'\n"), "a CUDA build: `cuda` is '12.8'"),
+    ("long-init", "RW013 error", init("7.1.0", "9" * 5000), "but was built with 7.1.0"),
+    ("long-version", "RW015 error", version("2.9.0", "9" * 5000), "says that this is version 9"),
     ("old-version", "RW015 error", version("2.9.0", "2.8.0"), "version 2.8.0"),
     ("no-hip-library", "RW016 error", drop(HIP), f"no library matches {HIP}"),
     ("host-only", "RW017 error", put(HIP, library()), "a host-only library"),

@@ -8,6 +8,8 @@ from rocm_wheels.core import errors
 from rocm_wheels.device_code import code_objects
 from rocm_wheels.wheels import dist_info
 
+LONG = "9" * 5000  # more digits than Python reads
+
 
 @pytest.mark.contract
 @pytest.mark.parametrize(
@@ -48,12 +50,22 @@ def test_a_compressed_tag_set_stands_for_all_its_tags() -> None:
         ("torch-2.9.1-1\\..\\x-cp311-cp311-any.whl", r"it has '\\'"),
         ("torch-2.9.1-1\x1b[31m-cp311-cp311-any.whl", r"it has '\x1b'"),
         ("torch-2.9.1-x1-cp311-cp311-linux_x86_64-null.whl", "is not the name of a wheel"),
+        (f"torch-{LONG}-cp311-cp311-linux_x86_64.whl", "a number of 1000 digits or more"),
+        (f"torch-2.9.1-{LONG}-cp311-cp311-linux_x86_64.whl", "a number of 1000 digits or more"),
+        (f"torch-2.9.1-cp{LONG}-cp311-linux_x86_64.whl", "a number of 1000 digits or more"),
     ],
 )
 def test_wrong_names_are_refused_with_the_reason(file_name: str, reason: str) -> None:
     with pytest.raises(errors.DataError) as caught:
         dist_info.parse_wheel_name(file_name)
     assert reason in errors.explain_error(caught.value)
+
+
+def test_a_folder_whose_version_is_longer_than_numbers_is_a_fault() -> None:
+    name = dist_info.parse_wheel_name("torch-2.9.1-cp311-cp311-linux_x86_64.whl")
+    metadata = dist_info.parse_metadata(b"Name: torch\nVersion: 2.9.1\n", name="METADATA")
+    folder = f"torch-{LONG}.dist-info"
+    assert dist_info.compare_names(name, folder, metadata) == [f"the folder {folder} has no valid version"]
 
 
 def test_target_ids_keep_their_features_in_canonical_order() -> None:

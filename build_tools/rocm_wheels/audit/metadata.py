@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from rocm_wheels.audit.audited_wheel import AuditedWheel, get_python_version, is_same_name, list_accepted_tags
 from rocm_wheels.audit.definition import Findings, Skip, check, error, join_names, warning
@@ -84,7 +84,7 @@ def is_same_version(version: str, other: str) -> bool:
     """Tell whether two spellings are one version (PEP 440); spellings that are none are compared as text."""
     try:
         return Version(version) == Version(other)
-    except InvalidVersion:
+    except ValueError:  # no version, or a number of more digits than Python reads
         return version == other
 
 

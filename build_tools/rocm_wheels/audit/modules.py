@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from rocm_wheels.audit.audited_wheel import EXTENSION_MODULE, AuditedWheel
 from rocm_wheels.audit.definition import Findings, Skip, check, error, join_names, warning
@@ -156,7 +156,7 @@ def check_normal_names(wheel: AuditedWheel) -> Findings:
     for place, (project, stated) in spelled.items():
         try:
             normal_version = str(Version(stated.replace("_", "-")))
-        except InvalidVersion:
+        except ValueError:  # no version, or a number of more digits than Python reads
             continue  # told by the archive's check
         normal = canonicalize_name(project).replace("-", "_"), normal_version
         if normal != (project, stated):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from rocm_wheels.audit.audited_wheel import AuditedWheel
 from rocm_wheels.audit.definition import Findings, Skip, check, error
@@ -65,7 +65,7 @@ def _check_version_module(wheel: AuditedWheel) -> Findings:
     if name is not None and isinstance(version, str) and wheel.expected.version in (None, str(name.version)):
         try:
             base = Version(version).base_version
-        except InvalidVersion:
+        except ValueError:  # no version, or a number of more digits than Python reads
             base = ""
         if base != name.version.base_version:
             message = f"says that this is version {version}, and the file name {name.version}"

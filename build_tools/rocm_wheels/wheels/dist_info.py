@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 # nowhere in a name, whatever ``packaging`` lets through: build tags and platforms may hold anything there
 _NOT_IN_NAMES = re.compile(r"[\x00-\x20\x7f-\x9f/\\:*?\"'<>|]")
 _NAME_TIP = "name a file such as torch-2.9.1-cp312-cp312-linux_x86_64.whl"
+# Python reads no number of more than 4,300 digits (sys.set_int_max_str_digits), and nobody counts so far
+_LONG_NUMBER = re.compile(r"(?<!\d)\d{1000}")
 _LABEL = re.compile(r"[0-9a-z_.]+")  # PEP 825: no limit of length
 
 
@@ -90,6 +92,8 @@ def split_wheel_name(file_name: str) -> WheelNameFields:
         fault = "it does not end with .whl"
     elif odd:
         fault = f"it has {odd[0]!r}"
+    elif _LONG_NUMBER.search(stem):
+        fault = "it has a number of 1000 digits or more"
     elif not 5 <= len(parts) <= 6:
         fault = f"{len(stem.split('-'))} fields between dashes, not 5 to 7"
     elif label is not None and not _LABEL.fullmatch(label):
@@ -303,6 +307,19 @@ MetadataField = tuple[str, list[bytes]]
 """A field: its name as it is spelled, and its lines with their ends: the first and its folded ones."""
 
 _FIELD_NAME = re.compile(rb"[!-9;-~]+(?=:)")
+# what versions are read from; elsewhere a long number is text
+_NUMBERED_FIELDS = frozenset(
+    (
+        "metadata-version",
+        "version",
+        "requires-python",
+        "requires-dist",
+        "requires-external",
+        "wheel-version",
+        "build",
+        "tag",
+    )
+)
 _LONE_RETURN = re.compile(rb"\r(?!\n|\Z)")
 
 
@@ -310,7 +327,8 @@ def read_metadata_fields(content: bytes, name: str) -> tuple[list[MetadataField]
     """Take the head of METADATA or WHEEL apart: its fields, and the rest from the empty line on.
 
     DataError for what installers read in different ways, or not at all: no UTF-8, a line that is no field
-    (readers of mail end the head there), a carriage return within a line (some end a line there).
+    (readers of mail end the head there), a carriage return within a line (some end a line there), a number
+    that is too long for one.
     """
     try:
         content.decode("utf-8")
@@ -332,6 +350,9 @@ def read_metadata_fields(content: bytes, name: str) -> tuple[list[MetadataField]
         else:
             raise errors.DataError(f"{name}: {line[:80]!r} is not a field")
         at = end
+    for numbered in fields:
+        if numbered[0].lower() in _NUMBERED_FIELDS and _LONG_NUMBER.search(get_field_value(numbered)):
+            raise errors.DataError(f"{name}: {numbered[0]} has a number of 1000 digits or more")
     return fields, content[at:]
 
 
@@ -563,7 +584,7 @@ def compare_names(wheel: WheelName, folder: str, metadata: WheelMetadata) -> lis
     try:
         if Version(match["version"].replace("_", "-")) != wheel.version:
             faults.append(f"the folder {folder} is not of the version {wheel.version}")
-    except InvalidVersion:
+    except ValueError:  # no version, or a number of more digits than Python reads
         faults.append(f"the folder {folder} has no valid version")
     return faults
 
