@@ -119,7 +119,19 @@ def test_contained_packages_are_components_of_the_wheel(tmp_path: Path) -> None:
     assert document["metadata"]["component"]["components"] == [inside]
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"metadata": {"component": {}}}', b"\xff"])
+def own(**wheel: object) -> bytes:
+    """Return a document like ours, of whose component some is of another kind."""
+    component = {"name": "demo", "bom-ref": "demo", "properties": [], **wheel}
+    return json.dumps({"metadata": {"component": component}, "dependencies": []}).encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"[]", b"{}", b'{"metadata": {"component": {}}}', b"\xff", b"[" * 100_000),
+        *(own(name=1), own(properties={"a": 1})),
+    ],
+)
 def test_a_document_that_is_not_ours_is_refused(content: bytes) -> None:
     with pytest.raises(errors.DataError):
-        sbom.revise_sbom(content, version="1")
+        sbom.revise_sbom(content, version="1", step="retag")

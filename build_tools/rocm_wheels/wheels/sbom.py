@@ -125,21 +125,21 @@ def revise_sbom(
         wheel = document["metadata"]["component"]
         steps, dependencies = wheel["properties"], document["dependencies"]
         old_reference = wheel["bom-ref"]
-    except (ValueError, KeyError, TypeError) as cause:
+        if version is not None:
+            wheel["version"] = version
+            wheel["bom-ref"] = wheel["purl"] = make_package_url(wheel["name"], version)
+            for dependency in dependencies:
+                if dependency["ref"] == old_reference:
+                    dependency["ref"] = wheel["bom-ref"]
+        if undone and steps and steps[-1]["name"] == _STEP and steps[-1]["value"].startswith(undone):
+            steps.pop()
+        elif step:
+            steps.append({"name": _STEP, "value": step})
+        if contained:
+            wheel["components"] = [*wheel.get("components", []), *contained]
+        return _finish_document(document)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
         raise errors.DataError(f"{SBOM_MEMBER} is not as rocm-wheels writes it") from cause
-    if version is not None:
-        wheel["version"] = version
-        wheel["bom-ref"] = wheel["purl"] = make_package_url(wheel["name"], version)
-        for dependency in dependencies:
-            if dependency["ref"] == old_reference:
-                dependency["ref"] = wheel["bom-ref"]
-    if undone and steps and steps[-1]["name"] == _STEP and steps[-1]["value"].startswith(undone):
-        steps.pop()
-    elif step:
-        steps.append({"name": _STEP, "value": step})
-    if contained:
-        wheel["components"] = [*wheel.get("components", []), *contained]
-    return _finish_document(document)
 
 
 def list_rocm_devices(content: bytes) -> list[str]:
