@@ -137,6 +137,8 @@ BILL = "demo-1.0.dist-info/sboms/rocm-wheels.cdx.json"
 OLD_LICENCE = "Classifier: License :: OSI Approved :: MIT License"
 LONG = "9" * 5000  # more digits than Python reads
 OLD_FORM = b"Metadata-Version: 1.0\nName: demo\nVersion: 1.0\nRequires-Python: >=3.10\n"
+CRLF_README = OLD_FORM.replace(b"1.0", b"2.1", 1) + b"\nuse http://user:password@proxy\n"
+CRLF_README = CRLF_README.replace(b"\n", b"\r\n")
 SETUPTOOLS = OLD_FORM.replace(b"1.0", b"2.1", 1) + b"License-File: LICENSE\n"
 LINUX_TAG = "manylinux_2_17_x86_64"
 OMP = library(soname="libgomp.so.1")
@@ -343,6 +345,11 @@ MUTATIONS: list[Row] = [
     ("test-key", "RW043 warning", put("demo/tests/x.pem", KEY), "a private key"),
     ("key-in-library", "RW043 error", x_so(sections={b".rodata": KEY}), "a private key"),
     ("url", "RW043 error", say("Home-page: https://bob:secret@example.com/x"), "https://***@example.com/x"),
+    ("user", "", say("Project-URL: Source, git+ssh://git@github.com/demo/demo"), ""),
+    ("name", "", say("Home-page: https://bob@bitbucket.org/demo"), ""),
+    ("token-as-user", "RW043 error", say(f"Home-page: https://{TOKEN[9:-2]}@example.com/x"), "of GitHub"),
+    ("query-key", "RW043 warning", say("Project-URL: Demo, https://example.com/?key=demo"), "?key=***"),
+    ("proxy-in-readme", "", become(metadata=CRLF_README), ""),
     ("cut-key", "RW043 error", put("demo/x.pem", KEY[:60]), "a private key (PRIVATE KEY…)"),
     ("end-of-key", "RW043 error", put("demo/x.pem", KEY[40:] + KEY_END), "a private key (PRIV"),
     ("whole-key", "RW043 error", put("demo/x.pem", KEY + KEY_END), "a private key (PRIVATE KEY…)"),

@@ -15,6 +15,7 @@ from packaging.metadata import parse_email
 from rocm_wheels.audit.audited_wheel import AuditedWheel
 from rocm_wheels.audit.definition import Findings, Skip, check, error, note, warning
 from rocm_wheels.core import shell, tables
+from rocm_wheels.wheels.hazards import HEADERS_END
 
 # sizes in bytes, largest first: a wheel is told of the first that it exceeds
 _LIMITS = (
@@ -58,6 +59,9 @@ def check_licences(wheel: AuditedWheel) -> Findings:
 
 _TEST_FOLDER = re.compile(r"(?:^|/)(?:tests?|testing|test[_-]?data|certs?|examples?)(?:/|_)", re.IGNORECASE)
 
+# a user alone (git@, or a name at a host) is no secret; a token in its place is told by its form
+_PASSWORD = re.compile(r"://[^/\s:?#]*:[^/\s?#]+@")
+
 
 @check("RW043 credentials (error)")
 def check_credentials(wheel: AuditedWheel) -> Findings:
@@ -68,10 +72,13 @@ def check_credentials(wheel: AuditedWheel) -> Findings:
     """
     for member, name, example in _list_leaks(wheel, "credential"):
         yield (warning if _TEST_FOLDER.search(member) else error)(f"holds {name} ({example})", member)
-    head = wheel.scan.texts.get(wheel.metadata_member, b"").decode("utf-8", "replace").partition("\n\n")[0]
-    for line in head.splitlines():
-        if (hidden := shell.hide_credentials(line)) != line:
+    text = wheel.scan.texts.get(wheel.metadata_member, b"").decode("utf-8", "replace")
+    for line in HEADERS_END.split(text, maxsplit=1)[0].splitlines():
+        hidden = shell.hide_credentials(line)
+        if _PASSWORD.search(line):
             yield error(f"holds the credentials of a URL ({hidden})", wheel.metadata_member)
+        elif f"={shell.HIDDEN}" in hidden:  # in a query, also what is no secret is called a key
+            yield warning(f"holds what may be the key of a URL ({hidden})", wheel.metadata_member)
 
 
 @check("RW041 builder-paths (info)")

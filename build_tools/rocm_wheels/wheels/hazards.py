@@ -292,7 +292,8 @@ _JSON_FILES = ("variant.json", "sources.lock.json", sbom.SBOM_MEMBER)
 # C0 but tab, line ends and form feed, DEL, C1, and what turns the direction of text round
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _BODY_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
-_HEADERS_END = re.compile(r"\r?\n\r?\n")
+HEADERS_END = re.compile(r"\r?\n\r?\n")
+"""The empty line between the fields of METADATA and its description."""
 
 
 def find_control_character(text: str) -> str:
@@ -321,7 +322,7 @@ def _explain_text(content: bytes, member: str, file: str) -> str:
     if file not in _TEXT_FILES:
         return ""
     # in a description, form feeds and the like are usual
-    head, *body = _HEADERS_END.split(content.decode("utf-8", "replace"), maxsplit=1)
+    head, *body = HEADERS_END.split(content.decode("utf-8", "replace"), maxsplit=1)
     if control := find_control_character(head):
         return f"has the control character {control}"
     match = _BODY_CONTROL.search(body[0]) if body else None
