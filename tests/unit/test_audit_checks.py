@@ -104,7 +104,7 @@ def x_so(*targets: str, **facts: Any) -> Mutation:
     return put("demo/x.so", library(*targets, **facts))
 
 
-def bill(name: str, version: str) -> bytes:
+def bill(name: str, version: object) -> bytes:
     return json.dumps({"metadata": {"component": {"name": name, "version": version}}}).encode()
 
 
@@ -135,6 +135,8 @@ def state(targets: bytes) -> Mutation:
 WRITTEN = "demo-1.0-cp311-cp311-manylinux_2_17_x86_64.whl"
 BILL = "demo-1.0.dist-info/sboms/rocm-wheels.cdx.json"
 OLD_LICENCE = "Classifier: License :: OSI Approved :: MIT License"
+OTHERS_START = "rocm_sdk.initialize_process(preload_shortnames=['hipblas'], check_version='7.1.0')"
+OTHERS_INIT = f"def initialize():\n    {OTHERS_START}\n"
 LONG = "9" * 5000  # more digits than Python reads
 OLD_FORM = b"Metadata-Version: 1.0\nName: demo\nVersion: 1.0\nRequires-Python: >=3.10\n"
 CRLF_README = OLD_FORM.replace(b"1.0", b"2.1", 1) + b"\nuse http://user:password@proxy\n"
@@ -338,6 +340,13 @@ MUTATIONS: list[Row] = [
     ("generic-v6", "RW038 info", x_so(fatbin=bundle("gfx11-generic", abi=4)), "passes over it"),
     ("family", "RW039 error", require("rocm-sdk-libraries-gfx1151"), "rocm-sdk-libraries-gfx1151"),
     ("own-family", "", require("rocm-sdk-libraries-gfx94X-dcgpu"), ""),
+    ("own-start", "", put("demo/_rocm_init.py", OTHERS_INIT), ""),
+    (
+        "old-start",
+        "RW013 error",
+        become({"demo/_rocm_init.py": OTHERS_INIT.encode()}, requires=["rocm==7.2.0"]),
+        "checks for ROCm 7.1.0, and METADATA requires 7.2.0",
+    ),
     ("path", "RW041 info", x_so(sections={b".rodata": HOME_PATH.encode() + b"\0"}), HOME_PATH),
     ("debug", "RW042 info", put("demo/x.so", DEBUG), "2.0 KiB"),
     ("token", "RW043 error", put("demo/x.py", TOKEN), "a token of GitHub"),
@@ -372,6 +381,8 @@ MUTATIONS: list[Row] = [
     ("control", "RW059 error", say("Summary: \x1b]0;demo\x07"), "U+001B"),
     ("form", "RW059 error", put("demo-1.0.dist-info/variant.json", "{}"), "variant.json"),
     ("bill", "", put(BILL, bill("demo", "1.0")), ""),
+    ("spelled-bill", "", put(BILL, bill("Demo", "1.0.0")), ""),
+    ("numbered-bill", "RW059 error", put(BILL, bill("demo", 1)), "is not the bill of materials of demo 1.0"),
     ("other-bill", "RW059 error", put(BILL, bill("demo", "0.9")), "is not the bill of materials of demo 1.0"),
     ("odd-bill", "RW059 error", put(BILL, b'{"metadata": [1]}'), "is not the bill of materials of demo"),
     ("cut-bill", "RW059 error", put(BILL, bill("demo", "1.0")[:20]), "is not JSON"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from rocm_wheels.audit.audited_wheel import AuditedWheel, is_same_name
 from rocm_wheels.audit.definition import Findings, Skip, check, error, warning
-from rocm_wheels.audit.metadata import get_exact_version, list_rocm_requirements
+from rocm_wheels.audit.metadata import get_exact_version, is_same_version, list_rocm_requirements
 from rocm_wheels.core.errors import DataError, Finding, Severity
 from rocm_wheels.models.project import Project
 from rocm_wheels.variants import document
@@ -214,7 +214,17 @@ def check_metadata_text(wheel: AuditedWheel) -> Findings:
         for key in ("metadata", "component"):
             stated = stated.get(key) if isinstance(stated, dict) else None
         project, version = wheel.scan.metadata.name, str(wheel.scan.metadata.version)
-        if not isinstance(stated, dict) or [stated.get("name"), stated.get("version")] != [project, version]:
+        own = stated if isinstance(stated, dict) else {}
+        name, spelled = (
+            own.get("name"),
+            own.get("version"),
+        )  # as METADATA spells them, which need not be normal
+        if not (
+            isinstance(name, str)
+            and isinstance(spelled, str)
+            and is_same_name(name, project)
+            and is_same_version(spelled, version)
+        ):
             yield error(f"is not the bill of materials of {project} {version}", bill)
 
 

@@ -193,11 +193,12 @@ def _judge_init_call(
     elif rocm and not is_same_version(rocm, version):
         reason = "and METADATA requires" if wheel.expected.rocm_version is None else "but was built with"
         yield error(f"checks for ROCm {version}, {reason} {rocm}", member)
+    if not wheel.has_recipe:  # which libraries it needs at first is its own affair
+        return
     preloads = arguments.get("preload_shortnames")
-    is_list = isinstance(preloads, Sequence) and not isinstance(preloads, str)
-    if wheel.has_recipe and not (is_list and preloads):
+    if not isinstance(preloads, Sequence) or isinstance(preloads, str) or not preloads:
         yield error(f"`{_INIT_CALL}` is called without libraries to preload", member)
-    elif is_list and _RUNTIME not in preloads:  # type: ignore[operator] # is_list
+    elif _RUNTIME not in preloads:
         yield error(f"does not preload {_RUNTIME}, without which torch cannot work", member)
 
 
