@@ -400,6 +400,8 @@ MUTATIONS: list[Row] = [
     ("empty-library", "RW045 warning", put("demo/x.so", b""), "is empty"),
     ("empty-module", "RW045 error", put(MODULE, b""), "is empty"),
     ("pointer", "RW045 error", put(MODULE, b"version https://git-lfs.github.com/spec/v1\n"), "no ELF file"),
+    ("test-module", "RW045 warning", put("demo/tests/data/_x.abi3.so", b"text\n"), "no ELF file"),
+    ("empty-test-module", "RW045 warning", put(MODULE.replace("demo/", "demo/tests/"), b""), "is empty"),
     ("linker-script", "", put("demo/lib/libx.so", b"INPUT(libx.so.1)\n"), ""),
     ("word-size", "RW045 error", put(MODULE, library(machine=3)), "is for machine 3"),
     ("narrow", "RW045 error", put("demo/x.so", NARROW), "is for machine 3 (32 bits"),

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from auditwheel.policy import WheelPolicies  # type: ignore[import-untyped]
 
 _LIBRARY_NAME = re.compile(r"\.(so|dll|pyd)$|\.so\.[\d.]+$", re.IGNORECASE)
+TEST_FOLDER = re.compile(r"(?:^|/)(?:tests?|testing|test[_-]?data|certs?|examples?)(?:/|_)", re.IGNORECASE)
+"""What a path has in it whose file may be there for tests alone."""
 EXTENSION_MODULE = re.compile(
     r"(?:^|/)(?P<module>[A-Za-z_]\w*)\.(?:(?P<python>"
     r"(?:cpython-|cp)3(?P<minor>[0-9]+)(?P<threads>t?)d?|abi3t?|pypy\w+-pp\w+)(?:-(?P<machine>[\w-]+))?\.)?"

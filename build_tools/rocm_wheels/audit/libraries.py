@@ -14,7 +14,13 @@ import re
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.audit.audited_wheel import EXTENSION_MODULE, INSTALLED_ROOT, ORIGIN, AuditedWheel
+from rocm_wheels.audit.audited_wheel import (
+    EXTENSION_MODULE,
+    INSTALLED_ROOT,
+    ORIGIN,
+    TEST_FOLDER,
+    AuditedWheel,
+)
 from rocm_wheels.audit.definition import Findings, Skip, check, error, join_names, note, warning
 from rocm_wheels.core import tables
 from rocm_wheels.core.errors import Finding
@@ -112,8 +118,9 @@ def check_architecture(wheel: AuditedWheel) -> Findings:
 def _find_no_libraries(wheel: AuditedWheel) -> Findings:
     """Yield what is named like a library for Linux, and is none.
 
-    What is named as Python's modules are is imported. In anybody's wheel a text may be a script of the linker
-    (INPUT, GROUP), and what is empty may be there for tests; in ours both are what a build left unfinished.
+    What is named as Python's modules are is imported, but for data of tests. In anybody's wheel a text may be
+    a script of the linker (INPUT, GROUP), and what is empty may be there for tests; in ours both are what a
+    build left unfinished.
     """
     read = {*wheel.scan.binaries, *wheel.scan.machines, *wheel.scan.device_code, *wheel.damaged_members}
     empty = {member.name for member in wheel.scan.members if not member.size}
@@ -121,9 +128,9 @@ def _find_no_libraries(wheel: AuditedWheel) -> Findings:
         module = EXTENSION_MODULE.search(member)
         is_module = module is not None and module["python"] is not None
         message = "is empty" if member in empty else "is named like a library, and is no ELF file"
-        if wheel.has_recipe or is_module:
+        if wheel.has_recipe or (is_module and not TEST_FOLDER.search(member)):
             yield error(message, member)
-        elif member in empty:
+        elif is_module or member in empty:
             yield warning(message, member)
 
 

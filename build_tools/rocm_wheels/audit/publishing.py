@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from packaging.metadata import parse_email
 
-from rocm_wheels.audit.audited_wheel import AuditedWheel
+from rocm_wheels.audit.audited_wheel import TEST_FOLDER, AuditedWheel
 from rocm_wheels.audit.definition import Findings, Skip, check, error, note, warning
 from rocm_wheels.core import shell, tables
 from rocm_wheels.wheels.hazards import HEADERS_END
@@ -57,8 +57,6 @@ def check_licences(wheel: AuditedWheel) -> Findings:
             yield (error if is_strict else warning)(message, where)
 
 
-_TEST_FOLDER = re.compile(r"(?:^|/)(?:tests?|testing|test[_-]?data|certs?|examples?)(?:/|_)", re.IGNORECASE)
-
 # a user alone (git@, or a name at a host) is no secret; a token in its place is told by its form
 _PASSWORD = re.compile(r"://[^/\s:?#]*:[^/\s?#]+@")
 
@@ -71,7 +69,7 @@ def check_credentials(wheel: AuditedWheel) -> Findings:
     Fix: Revoke it; then find out how it came into the build.
     """
     for member, name, example in _list_leaks(wheel, "credential"):
-        yield (warning if _TEST_FOLDER.search(member) else error)(f"holds {name} ({example})", member)
+        yield (warning if TEST_FOLDER.search(member) else error)(f"holds {name} ({example})", member)
     text = wheel.scan.texts.get(wheel.metadata_member, b"").decode("utf-8", "replace")
     for line in HEADERS_END.split(text, maxsplit=1)[0].splitlines():
         hidden = shell.hide_credentials(line)
