@@ -153,6 +153,7 @@ FAULTS: list[Row] = [
         become(fields=["License-Expression: do what you like"]),
         "license-expression",
     ),
+    ("two-authors", "RW005 error", become(fields=["Author: A", "Author: B"]), "author is given twice"),
     ("unknown-field", "RW005 warning", become(fields=["Colour: red"]), "the field colour is unknown"),
     ("too-new", "RW006 error", become(python=">=3.12"), ">=3.12 shuts out 3.11"),
     ("any-python", "RW006 warning", become(python=""), "states no Requires-Python"),
@@ -164,6 +165,7 @@ FAULTS: list[Row] = [
     ),
     ("no-rocm", "RW008 error", requiring(TRITON), "does not require rocm[libraries]==7.1.0"),
     ("empty-rocm", "RW008 error", requiring(TRITON, "rocm[libraries]"), ", but rocm[libraries]"),
+    ("lax-rocm", "RW008 error", requiring(TRITON, "rocm[libraries]>=7"), ", but rocm[libraries]>=7"),
     ("no-libraries", "RW008 error", requiring(TRITON, "rocm==7.1.0"), ", but rocm==7.1.0"),
     (
         "other-rocm",
@@ -261,6 +263,13 @@ def test_one_fault_gives_exactly_its_finding(
     report = verify.verify_wheel(draft.write(tmp_path), expectation())
     assert_named(report.findings, named, words)
     assert report.passed == (not named.endswith("error"))
+
+
+def test_a_recipe_wants_an_exact_rocm_whichever_it_was_built_with(tmp_path: Path) -> None:
+    draft = torch_draft()
+    requiring(TRITON, "rocm[libraries]>=7")(draft)
+    report = verify.verify_wheel(draft.write(tmp_path), expectation(rocm_version=None))
+    assert_named(report.findings, "RW008 error", "rocm[libraries]==<version>, but rocm[libraries]>=7")
 
 
 def test_a_damaged_member_is_named(tmp_path: Path) -> None:

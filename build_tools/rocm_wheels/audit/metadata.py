@@ -15,13 +15,16 @@ from packaging.version import Version
 
 from rocm_wheels.audit.audited_wheel import AuditedWheel, get_python_version, is_same_name, list_accepted_tags
 from rocm_wheels.audit.definition import Findings, Skip, check, error, join_names, warning
-from rocm_wheels.core.errors import Finding
+from rocm_wheels.core.errors import Finding, Severity
 from rocm_wheels.models.project import load_project
 from rocm_wheels.wheels import required_packages
 
 _PLATFORM_TAGS = {"linux": re.compile(r"(many|musl)?linux"), "windows": re.compile(r"win")}
-# what installers act on; that another field is newer than the stated version is passed over
-_INSTALLER_FIELDS = frozenset(("requires-dist", "requires-python", "provides-extra"))
+# what installers act on; a fault of another field, which indexes alone refuse, is grave in a wheel of ours,
+# and that it is newer than the stated version is passed over
+_INSTALLER_FIELDS = frozenset(
+    ("metadata-version", "name", "version", "requires-dist", "requires-python", "provides-extra")
+)
 _NAMED_EXTRA = re.compile(r'extra == "([^"]*)"')
 _ROCM, _LIBRARIES = "rocm", "libraries"
 _ROCM_PACKAGE = re.compile("rocm$|rocm-sdk-")
@@ -105,14 +108,19 @@ def check_metadata(wheel: AuditedWheel) -> Findings:
         return
     raw, unknown = parse_email(wheel.scan.texts[where])
     for name in unknown:
-        is_single = name.replace("-", "_") in RawMetadata.__annotations__
-        message = f"the field {name} is {'given twice, or not as it must be' if is_single else 'unknown'}"
-        yield (error if is_single else warning)(message, where)
+        if name == "project-url":  # as often as one likes, and read as a table
+            yield warning("two fields Project-URL have the same label", where)
+        elif name.replace("-", "_") in RawMetadata.__annotations__:
+            message = f"the field {name} is given twice, or not as it must be"
+            yield Finding(_judge_field(wheel, name), message, subject=where)
+        else:
+            yield warning(f"the field {name} is unknown", where)
     try:
         Metadata.from_raw(raw)
     except ExceptionGroup as group:
         for fault in filter(_rejects_wheel, group.exceptions):
-            yield error(f"{fault.field}: {str(fault).splitlines()[0]}", where)
+            message = f"{fault.field}: {str(fault).splitlines()[0]}"
+            yield Finding(_judge_field(wheel, fault.field), message, subject=where)
     if raw.get("license_expression") and (
         old := [c for c in raw.get("classifiers", []) if "License ::" in c]
     ):
@@ -120,6 +128,11 @@ def check_metadata(wheel: AuditedWheel) -> Findings:
             wheel.severity, f"states License-Expression, and its licence as {old[0]}", subject=where
         )
     yield from _judge_extras(wheel)
+
+
+def _judge_field(wheel: AuditedWheel, name: str) -> Severity:
+    """Return how grave a fault of a field is; installers pass over the most."""
+    return "error" if name in _INSTALLER_FIELDS else wheel.severity
 
 
 def _rejects_wheel(fault: Exception) -> TypeGuard[InvalidMetadata]:
