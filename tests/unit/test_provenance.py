@@ -20,7 +20,7 @@ from rocm_wheels.core import errors
 from rocm_wheels.package import provenance
 from rocm_wheels.wheels import sbom
 from rocm_wheels.wheels.edit import WheelEdit
-from rocm_wheels.wheels.rewrite import rewrite_wheel
+from rocm_wheels.wheels.rewrite import read_dist_info_files, rewrite_wheel
 from rocm_wheels.wheels.statement import (
     BUILD_TYPE,
     copy_statement,
@@ -209,6 +209,15 @@ def test_each_break_is_named(damage: Callable[[Path], None], fault: str, tmp_pat
     assert list_faults(wheel) == []
     damage(wheel)
     assert list_faults(wheel) == [fault]
+
+
+def test_a_bill_of_materials_spells_the_version_as_metadata_does(tmp_path: Path) -> None:
+    draft = torch_draft()
+    draft.metadata = b"Metadata-Version: 2.1\nName: torch\nVersion: 2.9.0+ROCm7.1.0\n"
+    wheel = embed_parts(draft.write(tmp_path), LOCK, PARTS)
+    write_statement(wheel, format_statement(wheel.name, hash_bytes(wheel), make_predicate()))
+    assert b"2.9.0+ROCm7.1.0" in read_dist_info_files(wheel)[sbom.SBOM_MEMBER]
+    assert list_faults(wheel) == []
 
 
 def test_a_chain_that_does_not_hold_is_named(tmp_path: Path) -> None:

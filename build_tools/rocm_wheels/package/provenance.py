@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
+
 from rocm_wheels.core import errors, ssh_signature
 from rocm_wheels.core.files import hash_file, write_atomically
 from rocm_wheels.package.sbom import LOCK_MEMBER
@@ -215,8 +217,9 @@ def _compare_sbom(
     ``is_part``: the wheel was split off from what was built; not all sources need be in it.
     """
     name = dist_info.parse_wheel_name(wheel_name)
-    if document["metadata"]["component"]["purl"] != make_package_url(name.name, str(name.version)):
-        yield f"it is of {document['metadata']['component']['purl']}"
+    own = document["metadata"]["component"]  # its version is spelled as in METADATA, which need not be normal
+    if own["purl"] != make_package_url(name.name, own["version"]) or Version(own["version"]) != name.version:
+        yield f"it is of {own['purl']}"
     records: dict[str, str | None] = {}
     for dependency in (entry for build in builds for entry in build.dependencies):
         if uri := dependency.get("uri"):
