@@ -611,6 +611,15 @@ def test_what_cannot_be_chosen_is_said(
     assert message in errors.explain_error(failure.value)
 
 
+def test_numbers_that_python_does_not_read_ask_for_nothing(tmp_path: Path) -> None:
+    long = "9" * 5000
+    shelf = Shelf(tmp_path)
+    shelf.wheel("1.0", project="text", requires_python=f">={long}")
+    page = shelf.pages["text"]
+    page += [f'<a href="{file}">{file}</a>' for file in (f"text-{long}-variants.json", f"text-{long}.tar.gz")]
+    assert taken(choose_torch(shelf.write(), machine(), "text")) == ("1.0", None)
+
+
 def wrong_index(root: Path) -> Path:
     """An index with a project for each thing that can be wrong."""
     shelf = Shelf(root)

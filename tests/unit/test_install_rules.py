@@ -10,6 +10,7 @@ import pytest
 from packaging.version import Version
 
 from rocm_wheels.core import errors, user_folders
+from rocm_wheels.index import reader
 from rocm_wheels.models.closed_projects import is_closed_project
 from rocm_wheels.user import offers, pip_settings, requested, resolve
 from rocm_wheels.user.pip_settings import PipSettings
@@ -175,6 +176,11 @@ BUILDS = [
     ("2.9.1+cpu", "0.24+cpu 0.24+cu128 0.23 0.22+rocm7.2", "0.24+cpu 0.23"),
     ("2.9.1", "0.24+cu128 0.24 0.23+cpu", "0.24 0.23+cpu"),
 ]
+
+
+@pytest.mark.parametrize("file", [f"text-{'9' * 5000}.tar.gz", "text-one.tar.gz", "text-1.0.zip"])
+def test_what_no_installer_takes_is_no_offer(file: str) -> None:
+    assert offers.make_offer(reader.IndexLink(file, file, f"https://x/{file}")) is None
 
 
 @pytest.mark.parametrize(("torch", "there", "offered"), BUILDS)

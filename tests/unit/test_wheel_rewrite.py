@@ -207,6 +207,7 @@ def test_signatures_of_another_record_are_left_out_and_told(
     ("edit", "message"),
     [
         (WheelEdit(version="one"), "the new version is none"),
+        (WheelEdit(version="9" * 5000), "the new version is none"),
         (WheelEdit(local="a b"), "the new version is none"),
         (WheelEdit(build="x"), "'x' is not a build tag"),
         (WheelEdit(label="ROCm"), "'ROCm' is not a variant label"),

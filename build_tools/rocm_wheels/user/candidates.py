@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from packaging.requirements import Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from rocm_wheels.core import errors
 from rocm_wheels.gpus import gpu, vendors
@@ -205,7 +205,7 @@ def read_project_files(
             try:
                 if canonicalize_name(distribution) == project:
                     documents[Version(version)] = link
-            except InvalidVersion:
+            except ValueError:  # no version, or a number of more digits than Python reads
                 continue
         elif file.endswith(".whl"):
             try:
@@ -232,7 +232,7 @@ def _check_machine(wheel: ChoiceCandidate, host: TargetHost) -> ChoiceCandidate:
     python = host.full_python or host.python.removesuffix("t")
     try:
         fits = SpecifierSet(wheel.requires_python).contains(python, prereleases=True)
-    except InvalidSpecifier:
+    except ValueError:  # no specifier, or a number of more digits than Python reads
         return wheel  # as pip does: what cannot be read asks for nothing
     reason = f"wants Python {wheel.requires_python}, this is {python}"
     return wheel if fits else wheel.reject(RejectionStage.PYTHON, reason)

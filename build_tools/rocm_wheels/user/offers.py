@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from packaging.utils import InvalidSdistFilename, parse_sdist_filename
-from packaging.version import InvalidVersion, Version
+from packaging.utils import parse_sdist_filename
+from packaging.version import Version
 
 from rocm_wheels.core import errors
 from rocm_wheels.index import reader
@@ -71,7 +71,7 @@ def make_offer(link: reader.IndexLink, index: str = CHOSEN) -> Offer | None:
             project, version = parse_sdist_filename(name)
         else:
             return None
-    except (errors.DataError, InvalidSdistFilename, InvalidVersion):
+    except (errors.DataError, ValueError):  # no name, or a number of more digits than Python reads
         return None
     sha256 = reader.require_link_digest(link)
     package = LockedPackage(project, version, name, link.url, sha256, link.size, index)

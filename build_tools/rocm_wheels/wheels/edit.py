@@ -22,7 +22,7 @@ from itertools import product
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from rocm_wheels.core import errors
 from rocm_wheels.wheels import dist_info, sbom, stored_member, zip_format
@@ -226,7 +226,7 @@ def _plan_version(old: Version, edit: WheelEdit) -> Version | None:
         version = old if edit.version is None else Version(edit.version)
         if edit.local is not None:
             version = Version(f"{version.public}+{edit.local}" if edit.local else version.public)
-    except InvalidVersion as cause:
+    except ValueError as cause:  # no version, or a number of more digits than Python reads
         raise errors.UsageError("the new version is none") from cause
     return version
 
