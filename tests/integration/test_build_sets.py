@@ -97,7 +97,7 @@ def read_targets(folder: Path) -> dict[str, set[str]]:
 
 def test_why_a_step_would_run(demo: Demo) -> None:
     assert demo.build(output="asked").code == 0  # a run of its own: the demo's goes by a lock
-    where = ("--source-dir", str(demo.folder / "sources"))
+    where = ("--work-dir", work(demo))
     name = next(path.stem for path in (work(demo) / "steps").glob("build-pytorch-*.json"))
     assert demo.ours("runs", "why", name, *where).out == f"{name}: up to date\n"
     file = demo.torch / "torch" / "__init__.py"
