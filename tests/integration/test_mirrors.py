@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from servers import GitServer
@@ -166,7 +167,7 @@ def test_with_depth_the_objects_are_copied(tree: Tree, server: GitServer, folder
 def test_on_another_file_system_packs_are_copied(
     tree: Tree, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def elsewhere(source: Path, target: Path) -> None:
+    def elsewhere(source: Path, target: Path, **_: object) -> None:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(source), None, str(target))
 
     monkeypatch.setattr(sharing.os, "link", elsewhere)
@@ -184,12 +185,14 @@ def test_a_pack_that_goes_while_it_is_linked(
     another(tree, "more").checkout("feature")
     link, calls = os.link, []
 
-    def meanwhile(source: Path, target: Path) -> None:
+    def meanwhile(source: Path, target: Path, **how: Any) -> None:
+        if how:  # a file of ours gets its name
+            return link(source, target, **how)
         calls.append(source)
         if len(calls) == 2:
             for mirror in folder.iterdir():
                 tree.upstream.git(mirror, "repack", "-a", "-d", "-q")
-        link(source, target)
+        return link(source, target)
 
     monkeypatch.setattr(sharing.os, "link", meanwhile)
     late = another(tree, "late")
@@ -202,11 +205,13 @@ def test_a_pack_that_goes_while_it_is_linked(
 def test_a_full_disk_leaves_nothing_harmful(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     link, calls = os.link, []
 
-    def full(source: Path, target: Path) -> None:
+    def full(source: Path, target: Path, **how: Any) -> None:
+        if how:  # a file of ours gets its name
+            return link(source, target, **how)
         calls.append(source)
         if len(calls) == 4:  # of the first submodule
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(source), None, str(target))
-        link(source, target)
+        return link(source, target)
 
     monkeypatch.setattr(sharing.os, "link", full)
     with pytest.raises(OSError, match="No space left"):

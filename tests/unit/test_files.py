@@ -244,3 +244,20 @@ def test_two_files_of_one_size_and_time_are_told_apart(
             os.write(hidden.descriptor, content)
             hidden.commit(replace=True)
         assert (tmp_path / "file").read_bytes() == content
+
+
+def test_where_nothing_is_linked_a_file_without_a_name_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    files.write_atomically(tmp_path / "replaced", "before")
+    files.write_atomically(tmp_path / "replaced", "after")
+    with files.open_hidden_file(tmp_path / "new") as hidden:
+        os.write(hidden.descriptor, b"new")
+        os.utime(hidden.path, ns=(5, 5))
+        hidden.commit(replace=False)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"replaced": "after", "new": "new"}
+    assert (tmp_path / "new").stat().st_mtime_ns == 5

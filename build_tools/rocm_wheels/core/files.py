@@ -28,6 +28,7 @@ from rocm_wheels.core import errors, log, process, tables
 _PIECE_SIZE = 1 << 20
 _MOST_BYTES_AT_ONCE = 1 << 30
 _RENAME_PATIENCE = 10.0  # seconds
+_NO_LINK_ERRNOS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS, errno.EXDEV)
 # where copy_file_range is refused; ENOTSUP is the same on Linux, which alone has it
 _NO_COPY_ERRNOS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EBADF)
 
@@ -85,22 +86,27 @@ class HiddenFile:
     """
 
     def __init__(self, target: Path) -> None:
-        self._target, self._open = target, True
-        # short, for the name of the target may be as long as names can be
-        prefix = f".{target.name[:40]}."
+        self._target, self._is_placed = target, False
         unnamed = _open_unnamed_file(target.parent)
-        self._is_named = unnamed is None
-        if unnamed is not None:
+        if unnamed is None:
+            self._open_named()
+        else:
             self.descriptor, self.path = unnamed, Path(f"/proc/self/fd/{unnamed}")
-            return
-        with os.scandir(target.parent) as listed:
+            self._is_named, self._open = False, True
+
+    def _open_named(self) -> None:
+        """Begin with a file beside the target, after removing those that killed runs left."""
+        # short, for the name of the target may be as long as names can be
+        prefix = f".{self._target.name[:40]}."
+        with os.scandir(self._target.parent) as listed:
             names = [item.name for item in listed if item.name.startswith(prefix)]
         for name in names:
             if name.endswith(".part"):
-                _remove_stale(target.with_name(name))
+                _remove_stale(self._target.with_name(name))
         while True:
-            self.descriptor, hidden = tempfile.mkstemp(prefix=prefix, suffix=".part", dir=target.parent)
-            self.path = Path(hidden)
+            folder = self._target.parent
+            self.descriptor, hidden = tempfile.mkstemp(prefix=prefix, suffix=".part", dir=folder)
+            self.path, self._is_named, self._open = Path(hidden), True, True
             _claim(self.descriptor, waits=True)  # who takes it for a leftover has it for a moment
             if os.name == "nt" or os.fstat(self.descriptor).st_nlink:
                 break
@@ -144,37 +150,56 @@ class HiddenFile:
 
     def rename(self, target: Path) -> None:
         """Give the file a name, whatever has it."""
-        if self._is_named:
-            os.replace(self.path, target)
-            return
-        # Without a name it kept no folder from being empty: who made that one, and failed, took it away.
+        if not self._is_named:  # nothing but a rename replaces, and that needs a name
+            self._take_hidden_name()
+        os.replace(self.path, target)
+        self._is_placed = True
+
+    def _take_hidden_name(self) -> None:
+        """Be beside the target: where nothing can be linked, as a copy.
+
+        The name is one for all who write this file, so that the next of them takes it away if we are killed
+        having it, and waits while we are at work.
+        """
+        # without a name it kept no folder from being empty: who made that one, and failed, took it away
         self._target.parent.mkdir(parents=True, exist_ok=True)
-        # Nothing but a rename replaces, and that needs a name: one for all who write this file, so that the
-        # next of them takes it away if we are killed having it, and waits while we are at work.
         _claim(self.descriptor)
-        digest = hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]
-        hidden = self._target.with_name(f".{target.name[:40]}.{digest}.part")
+        digest = hashlib.sha256(os.fsencode(self._target.name)).hexdigest()[:16]
+        hidden = self._target.with_name(f".{self._target.name[:40]}.{digest}.part")
         deadline = time.monotonic() + _RENAME_PATIENCE
         while True:
             try:
                 self.link(hidden)
-                break
             except FileExistsError:
                 _remove_stale(hidden)
+            except OSError as failure:
+                if failure.errno not in _NO_LINK_ERRNOS:
+                    raise
+                return self._copy_to_name()
+            else:
+                self.path, self._is_named = hidden, True
+                return None
             if time.monotonic() > deadline:  # a file system without locks does not tell whose it is
                 hidden.unlink(missing_ok=True)
             time.sleep(0.001)
-        try:
-            os.replace(hidden, target)
-        except OSError:
-            hidden.unlink(missing_ok=True)
-            raise
+
+    def _copy_to_name(self) -> None:
+        status, self._open = os.fstat(self.descriptor), False
+        with os.fdopen(self.descriptor, "rb") as unnamed:
+            unnamed.seek(0)
+            self._open_named()
+            with os.fdopen(self.descriptor, "wb", closefd=False) as copy:
+                copy_content(unnamed, copy)
+        os.utime(self.path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        self.finish()
 
     def discard(self) -> None:
         """Take away what is left of it."""
-        self._close_descriptor()
-        if self._is_named:
+        if os.name == "nt":
+            self._close_descriptor()  # Windows removes no open file
+        if self._is_named and not self._is_placed:  # else another may have that name by now
             self.path.unlink(missing_ok=True)
+        self._close_descriptor()
 
     def _has_same_bytes(self) -> bool:
         """Tell whether the target has these bytes; files of other sizes are told apart without reading."""
