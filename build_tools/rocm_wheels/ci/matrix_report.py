@@ -166,7 +166,7 @@ def matrix_as_json(planned: matrix.Matrix, cells: Cells) -> dict[str, Any]:
 def require_output_file(env: Mapping[str, str]) -> None:
     """Raise UsageError where outputs of a step cannot be set, though GitHub's variable names a file for them.
 
-    It is for commands that change something, before they do, and for those that are asked for outputs.
+    It is for commands that change something, before they do, and for those whose work the outputs are.
     """
     if not env.get(OUTPUT_VARIABLE):
         return

@@ -134,8 +134,9 @@ def matrix_command(
     if cheapest:
         cells = matrix.choose_cheapest(cells, table, tested=True)
     if kinds:
-        texts = _print_rows(planned, cells, tuple(dict.fromkeys(kinds)))
-        matrix_report.set_outputs(boundary.read_environment(), texts)
+        env = boundary.read_environment()
+        matrix_report.require_output_file(env)  # a job without them would run nothing, and pass
+        matrix_report.set_outputs(env, _print_rows(planned, cells, tuple(dict.fromkeys(kinds))))
         return
 
     warnings = matrix.list_warnings(cells, table)
