@@ -116,7 +116,7 @@ def test_a_refresh_that_was_killed_is_finished_and_a_view_is_one_set_or_the_othe
 
 
 @pytest.mark.contract
-@pytest.mark.parametrize("writes", [1, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (2, 3))])
+@pytest.mark.parametrize("writes", [1, 2, 3])
 def test_a_refresh_that_is_killed_again_and_again_comes_to_an_end(
     writes: int, sets: Sets, tmp_path: Path
 ) -> None:

@@ -41,7 +41,6 @@ def test_of_many_writers_one_wins(
             raise OSError(1, "Operation not permitted")
 
         monkeypatch.setattr(os, "link", no_links)
-        monkeypatch.delattr(os, "O_TMPFILE", raising=False)  # what has the one has the other
     won: list[int] = []
     start = threading.Barrier(6)
 
@@ -61,6 +60,26 @@ def test_of_many_writers_one_wins(
     assert len(won) == 1
     assert store.read("one").content == bytes([won[0]]) * 1000
     assert not list((store.folder / ".store" / "parts").iterdir())
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+@pytest.mark.parametrize("links", [True, False])
+def test_what_was_created_is_exchanged_by_its_tag(
+    store: folder.FolderStore, unnamed: bool, links: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On file systems with and without files that have no name, and hard links."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(1, "Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    if not unnamed:
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    tag = store.create("one", b"first")
+    assert tag == store.read("one").tag
+    assert store.replace("one", b"second", tag) == store.read("one").tag
+    assert store.read("one").content == b"second"
 
 
 def test_parts_of_killed_writers_go_after_a_day(store: folder.FolderStore) -> None:

@@ -215,16 +215,11 @@ def check_metadata_text(wheel: AuditedWheel) -> Findings:
             stated = stated.get(key) if isinstance(stated, dict) else None
         project, version = wheel.scan.metadata.name, str(wheel.scan.metadata.version)
         own = stated if isinstance(stated, dict) else {}
+        # as METADATA spells them, which need not be normal
         name, spelled = (
-            own.get("name"),
-            own.get("version"),
-        )  # as METADATA spells them, which need not be normal
-        if not (
-            isinstance(name, str)
-            and isinstance(spelled, str)
-            and is_same_name(name, project)
-            and is_same_version(spelled, version)
-        ):
+            value if isinstance(value := own.get(key), str) else "" for key in ("name", "version")
+        )
+        if not (is_same_name(name, project) and is_same_version(spelled, version)):
             yield error(f"is not the bill of materials of {project} {version}", bill)
 
 

@@ -28,7 +28,8 @@ from rocm_wheels.core import errors, log, process, tables
 _PIECE_SIZE = 1 << 20
 _MOST_BYTES_AT_ONCE = 1 << 30
 _RENAME_PATIENCE = 10.0  # seconds
-_NO_LINK_ERRNOS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS, errno.EXDEV)
+NO_LINK_ERRNOS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
+"""How file systems without hard links refuse one."""
 # where copy_file_range is refused; ENOTSUP is the same on Linux, which alone has it
 _NO_COPY_ERRNOS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EBADF)
 
@@ -173,7 +174,7 @@ class HiddenFile:
             except FileExistsError:
                 _remove_stale(hidden)
             except OSError as failure:
-                if failure.errno not in _NO_LINK_ERRNOS:
+                if failure.errno not in NO_LINK_ERRNOS:
                     raise
                 return self._copy_to_name()
             else:

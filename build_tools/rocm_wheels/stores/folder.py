@@ -25,7 +25,6 @@ from rocm_wheels.stores import store
 _LOCK_PATIENCE = 60.0  # seconds; a lock is held for a rename
 _RETRIES = 10
 _STALE_PART_SECONDS = 24 * 3600  # of writers that were killed where no file is without a name
-_NO_LINK_ERRNOS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 _OTHER_DISK_TIP = "a store is on one file system: name the folder that is mounted, or move what is elsewhere"
 
 
@@ -70,11 +69,10 @@ class FolderStore:
         if place.exists():
             raise exists
         with self._write_part(place, content, sha256) as part:
-            tag = _tag_of_stat(part.path.stat())  # a moment later another may have replaced it
             for attempt in range(_RETRIES):  # the folder goes with the last other file in it
                 _make_folders_like(place.parent, self.folder)
                 try:
-                    self._link_part(part, place)
+                    tag = self._link_part(part, place)
                     break
                 except FileExistsError:
                     raise exists from None
@@ -169,17 +167,19 @@ class FolderStore:
             os.utime(part.path, ns=(now, now))
             yield part
 
-    def _link_part(self, part: files.HiddenFile, place: Path) -> None:
-        """Give a part its place, where there is no file. Raises FileExistsError."""
+    def _link_part(self, part: files.HiddenFile, place: Path) -> str:
+        """Give a part its place, where there is no file, and return its tag. Raises FileExistsError."""
         try:
             part.link(place)
+            return _tag_of_stat(part.path.stat())  # not of the place: another may have replaced it by now
         except OSError as failure:
-            if failure.errno not in _NO_LINK_ERRNOS:
+            if failure.errno not in files.NO_LINK_ERRNOS:
                 raise
             with self._lock_state():
                 if place.exists():
                     raise FileExistsError from None
                 part.rename(place)
+                return _tag_of_stat(place.stat())
 
     def _lock_state(self) -> contextlib.AbstractContextManager[None]:
         _make_folders_like(self._state, self.folder)
