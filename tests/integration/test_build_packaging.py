@@ -17,6 +17,7 @@ import pytest
 from commands import Ended
 from finished_demo import Demo, targets_in
 
+from rocm_wheels.package import device_selector
 from rocm_wheels.wheels import dist_info, rewrite, wheel_code
 
 pytestmark = [
@@ -113,7 +114,9 @@ def test_a_split_set_is_a_host_wheel_and_one_for_each_target(demo: Demo) -> None
     assert not any(wheel_code.read_device_code(hosts["pytorch"]).code.values())
     devices = sorted(path.name.split("-")[0] for path in folder.glob("amd_*.whl"))
     expected = [
-        f"amd_{name}_device_{target}" for name in ("torch", "torchaudio") for target in miniature.TARGETS
+        f"amd_{name}_device{part}"
+        for name in ("torch", "torchaudio")
+        for part in ("", *(f"_{target}" for target in miniature.TARGETS))
     ]
     assert devices == sorted(expected)
     lost = next(folder.glob("amd_torch_device_gfx942-*.whl"))
@@ -156,10 +159,16 @@ def stage(demo: Demo, store: Path, wheels: list[Path]) -> Ended:
 def test_a_split_set_is_staged_whole_or_not_at_all(demo: Demo, tmp_path: Path) -> None:
     rows(package(demo, "split"))
     wheels = sorted((demo.folder / "split").glob("*.whl"))
-    fewer = [wheel for wheel in wheels if not wheel.name.startswith("amd_torch_device_gfx942-")]
-    ended = stage(demo, tmp_path / "store", fewer)
-    assert ended.code == 15 and "amd-torch-device-gfx942" in ended.err, ended.err
-    assert not list((tmp_path / "store").rglob("*.whl"))
+    for lost in ("amd-torch-device-gfx942", "amd-torch-device"):
+        fewer = [wheel for wheel in wheels if not wheel.name.startswith(f"{lost.replace('-', '_')}-")]
+        ended = stage(demo, tmp_path / "store", fewer)
+        assert ended.code == 15 and lost in ended.err, ended.err
+        assert not list((tmp_path / "store").rglob("*.whl"))
+    (neutral,) = (demo.folder / "split").glob("amd_torch_device-*.whl")
+    other = device_selector.make_selector("torch", neutral.name, "", ["gfx942"])
+    (tmp_path / other.file).write_bytes(other.content)
+    ended = stage(demo, tmp_path / "store", [*wheels, tmp_path / other.file])
+    assert ended.code == 15 and other.file in ended.err, ended.err
     ended = stage(demo, tmp_path / "store", wheels)
     assert ended.code == 0, ended.err
     (document,) = (tmp_path / "store").rglob("set.json")
@@ -195,7 +204,8 @@ def test_wheels_of_several_machines_are_packaged_together(demo: Demo, tmp_path: 
     assert demo.ours("set", "package", folder, "--packaging", "split").code == 0
     assert not any(wheel_code.read_device_code(wheel).code for wheel in folder.glob("torch*.whl"))
     devices = {path.name.split("-")[0] for path in folder.glob("*.whl")} - before
-    assert {name.partition("_device_")[2] for name in devices} == set(miniature.TARGETS) and len(devices) == 6
+    parts = {name.partition("_device")[2].lstrip("_") for name in devices}
+    assert parts == {"", *miniature.TARGETS} and len(devices) == 9
     assert stage(demo, tmp_path / "store", sorted(folder.glob("*.whl"))).code == 0
     again = demo.ours("set", "package", folder, "--packaging", "split", "--json")
     assert (again.code, json.loads(again.out)["written"]) == (0, [])
@@ -205,7 +215,7 @@ def test_wheels_of_several_machines_are_packaged_together(demo: Demo, tmp_path: 
     (built,) = (demo.folder / "wheels").glob("torch-*.whl")  # a host comes again, beside the last packaging
     for path in built.parent.glob(f"{built.name}*"):
         shutil.copy(path, folder)
-    stale = list(folder.glob("amd_torch_device_*.whl"))
+    stale = list(folder.glob("amd_torch_device[-_]*.whl"))
     for path in (*stale, *folder.glob("amd_torchvision_device_*.whl")):
         path.write_bytes(b"of the build before")
     again = demo.ours("set", "package", folder, "--packaging", "split", "--json")

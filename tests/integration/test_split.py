@@ -35,6 +35,7 @@ from rocm_wheels.binaries import elf, pe
 from rocm_wheels.core import errors
 from rocm_wheels.device_code import code_objects, fat_library
 from rocm_wheels.device_code.bundles import locate_bundles
+from rocm_wheels.package import device_selector
 from rocm_wheels.wheels import dist_info, scan, wheel_code
 from rocm_wheels.wheels.sbom import WheelParts, format_sbom
 
@@ -112,6 +113,7 @@ def split_torch(world: World, folder: Path, *more: str) -> tuple[Path, dict[str,
     devices = {
         path.name.split("-")[0].rpartition("_device_")[2]: path for path in (folder / "split").iterdir()
     }
+    devices.pop("amd_torch_device")
     return devices.pop("torch"), devices
 
 
@@ -205,6 +207,7 @@ def test_metadata_is_that_of_rocms_own_packages(world: World, tmp_path: Path) ->
         f'amd-torch-device-gfx942{v}; extra == "device-all"',
         f'amd-torch-device-gfx942{v}; extra == "device-gfx942"',
         "rocm-bootstrap",
+        f"amd-torch-device{v}",  # ours alone
     }
     assert set(old.requires_dist or ()) <= set(new.requires_dist or ())
     requirements = {
@@ -222,6 +225,33 @@ def test_metadata_is_that_of_rocms_own_packages(world: World, tmp_path: Path) ->
         assert list_steps(files[f"{folder}/sboms/rocm-wheels.cdx.json"]) == ["split"]
         assert path.name.endswith(f"-{VERSION_OF_TORCH}-cp311-cp311-linux_x86_64.whl")
         assert b"Tag: cp311-cp311-linux_x86_64\n" in files[f"{folder}/WHEEL"]
+
+
+def test_a_selector_brings_the_code_of_what_it_is_for(world: World, tmp_path: Path) -> None:
+    """That which is split off brings none. Those of an index are the same bytes, whoever makes them."""
+    host, _ = split_torch(world, tmp_path)
+    (neutral,) = host.parent.glob("amd_torch_device-*.whl")
+    info = f"amd_torch_device-{VERSION_OF_TORCH}.dist-info"
+    files = read_members(neutral)
+    assert files.keys() == {
+        f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "sboms/rocm-wheels.cdx.json")
+    }
+    metadata = Metadata.from_email(files[f"{info}/METADATA"])
+    assert list(map(str, metadata.requires_dist or ())) == [f"torch=={VERSION_OF_TORCH}"]
+    for source in (host.name, neutral.name):
+        selector = device_selector.make_selector("torch", source, ">=3.10", ["gfx942", "gfx950"])
+        assert selector.file == neutral.name.replace("-cp311", "-1gfx942.gfx950-cp311", 1)
+        path = tmp_path / selector.file
+        path.write_bytes(selector.content)
+        assert read_members(path)[f"{info}/METADATA"] == selector.metadata
+        assert b"\nBuild: 1gfx942.gfx950\n" in read_members(path)[f"{info}/WHEEL"]
+        made = Metadata.from_email(selector.metadata)
+        assert str(made.requires_python) == ">=3.10"
+        (required,) = made.requires_dist or ()
+        assert required.extras == {"device-gfx942", "device-gfx950"}
+        digest = hashlib.sha256(selector.content).hexdigest()
+        assert digest == "5bbb5ea3e56557b2d9bb1429222bd0ce5fe3697da4eb1557d4f7acf996888dd1"
+        join(host, path, *host.parent.glob("amd_torch_device_*.whl"), "-o", tmp_path / "joined")
 
 
 def test_bills_of_materials_say_what_was_done(world: World, tmp_path: Path) -> None:
@@ -369,8 +399,9 @@ def test_a_library_for_windows(tmp_path: Path, tmp_path_factory: pytest.TempPath
         tmp_path, {"demo/bin/demo.dll": dll}, name=name, tags=("py3-none-win_amd64",), pure="false"
     )
     split(source, "-o", tmp_path / "split")
-    wheels = sorted((tmp_path / "split").iterdir())
+    selector, *wheels = sorted((tmp_path / "split").iterdir())
     assert len(wheels) == 3
+    assert selector.name == "amd_demo_device-1.0-py3-none-win_amd64.whl"
     path = unpack(tmp_path / "all", *wheels) / "demo/bin/demo.dll"
     host = path.read_bytes()
     assert len(host) < len(dll) - (1 << 15)
@@ -392,7 +423,7 @@ def test_generic_code_is_for_all_its_targets(world: World, tmp_path: Path) -> No
     bundles = [bundle(HOST, code("gfx9-4-generic", 0))]
     library = link_fat_library(tmp_path, "libdemo.so", bundles, world.stub)
     split(wheel(tmp_path, {"demo/libdemo.so": library}), "-o", tmp_path / "split")
-    (device, host) = sorted((tmp_path / "split").iterdir())
+    (_, device, host) = sorted((tmp_path / "split").iterdir())
     assert device.name.startswith("amd_demo_device_gfx9-")
     metadata = Metadata.from_email(read_members(host)["demo-1.0.dist-info/METADATA"])
     assert set(metadata.provides_extra or ()) == {"device-gfx942", "device-gfx950", "device-all"}
@@ -540,7 +571,7 @@ def test_an_extra_brings_the_wheels_of_a_gpu(world: World, tmp_path: Path, extra
     subprocess.run(list(map(str, words)), check=True)
     names = {path.name.partition("-")[0] for path in (tmp_path / "site").glob("*.dist-info")}
     keys = {"[device-gfx942]": {"gfx942"}, "[device-all]": devices.keys(), "": set()}[extras]
-    assert names - {"torch", "filelock", "rocm", "rocm_bootstrap"} == {
+    assert names - {"torch", "amd_torch_device", "filelock", "rocm", "rocm_bootstrap"} == {
         f"{prefix}_device_{key}" for key in keys for prefix in ("amd_torch", "rocm_sdk")
     }
     archives = {path.name for path in (tmp_path / "site/torch").glob(".kpack/*")}

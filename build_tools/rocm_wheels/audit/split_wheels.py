@@ -3,7 +3,8 @@
 Device wheels of a host wheel are read with it. Source: ROCm/rocm-systems,
 ``shared/kpack/python/rocm_kpack/wheel_splitter.py``. The parts of ``torch`` are called
 ``amd-torch-device-gfx942``, have its version and tags, and require it; their archives lie where its
-libraries look for them, ``torch/.kpack/torch_gfx942.kpack``.
+libraries look for them, ``torch/.kpack/torch_gfx942.kpack``. Its selector, ``amd-torch-device``, is a part
+without files.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from rocm_wheels.audit.audited_wheel import AuditedWheel, is_same_name
 from rocm_wheels.audit.definition import Findings, Skip, check, error, join_names, warning
 from rocm_wheels.core import errors
 from rocm_wheels.device_code import fat_library, kpack
+from rocm_wheels.variants import device_names
 from rocm_wheels.wheels import dist_info, scan
 
 _RUNTIME = re.compile(r"(?:lib)?rocm_kpack[^/]*\.(?:so|dll)(?:\.[0-9.]+)?$")
@@ -144,8 +146,8 @@ def select_device_wheels(wheel: Path, wheels: Sequence[Path]) -> tuple[Path, ...
 
 
 def find_device_wheels(wheel: Path) -> tuple[Path, ...]:
-    """Return the device wheels of a wheel that lie in its folder, sorted."""
-    near = sorted(wheel.parent.glob(f"*_device_gfx*-{wheel.name.split('-')[1]}-*.whl"))
+    """Return the device wheels of a wheel, and its selectors, that lie in its folder, sorted."""
+    near = sorted(wheel.parent.glob(f"*_device*-{wheel.name.split('-')[1]}-*.whl"))
     return select_device_wheels(wheel, near)
 
 
@@ -218,8 +220,11 @@ def _judge_part(part: scan.WheelScan) -> Findings:
 
 
 def _get_host_name(name: dist_info.WheelName) -> str | None:
-    """Return the distribution that a device wheel is a part of, None for any other wheel."""
-    match = _DEVICE_NAME.fullmatch(canonicalize_name(name.distribution))
+    """Return the distribution that a device wheel or selector is a part of, None for any other wheel."""
+    project = canonicalize_name(name.distribution)
+    if device_names.is_selector(project):
+        return device_names.find_host_project(project)
+    match = _DEVICE_NAME.fullmatch(project)
     return match["host"] if match else None
 
 

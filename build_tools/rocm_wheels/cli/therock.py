@@ -219,6 +219,7 @@ def sanity_script(context: click.Context, /, folder: Path, python: Path | None) 
     from rocm_wheels.cli.audit import audit_command
     from rocm_wheels.models import project_names
     from rocm_wheels.models.project import load_project
+    from rocm_wheels.variants import device_names
     from rocm_wheels.wheels import dist_info
 
     if not folder.is_dir():
@@ -229,7 +230,7 @@ def sanity_script(context: click.Context, /, folder: Path, python: Path | None) 
     wheels, others = list[Path](), list[Path]()
     for wheel in sorted(folder.glob("*.whl")):
         name = canonicalize_name(dist_info.split_wheel_name(wheel.name).distribution)
-        of_project = name in projects or any(name.startswith(f"amd-{host}-device-") for host in projects)
+        of_project = name in projects or device_names.find_host_project(name) in projects
         (wheels if of_project else others).append(wheel)
     if others:
         log.log_note(f"not checked, of no recipe: {', '.join(wheel.name for wheel in others)}")

@@ -24,6 +24,7 @@ from rocm_wheels.core import errors, log, parallel, tables
 from rocm_wheels.core.installation import require_extras
 from rocm_wheels.device_code import code_objects, fat_library, kpack, repack, spool
 from rocm_wheels.package import split, wheel_plan
+from rocm_wheels.variants import device_names
 from rocm_wheels.wheels import dist_info, rewrite, scan, stored_member
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.edit import WheelEdit
@@ -102,7 +103,7 @@ class _WheelJoiner:
         names = wheel_plan.format_targets(t for library in libraries.values() for t in library.targets)
         notices, texts = self._take_notices_out()
         edit = WheelEdit(
-            requirements=_drop_device_requirements,
+            requirements=self._drop_device_requirements,
             extras=lambda old: [extra for extra in old if not _is_device_extra(extra)],
             drop=frozenset({dist_info.DEVICE_FILES}),
             members=texts,
@@ -122,6 +123,15 @@ class _WheelJoiner:
             libraries={name: library.records for name, library in sorted(libraries.items())},
             files=len(self._files),
         )
+
+    def _drop_device_requirements(self, requirements: Sequence[str]) -> list[str]:
+        """Return requirements without those of device extras, and without those that splitting adds."""
+        selector = f"{device_names.make_selector_name(self._metadata.name)} == {self._metadata.version}"
+        return [
+            text
+            for text in requirements
+            if text not in {"rocm-bootstrap", selector} and not _is_of_device(text)
+        ]
 
     def _take_notices_out(self) -> tuple[frozenset[str], dict[str, bytes]]:
         """Return the modules that splitting added, and the texts of packages as they were before that."""
@@ -214,11 +224,6 @@ class _WheelJoiner:
 
 def _is_device_extra(extra: str) -> bool:
     return bool(_DEVICE_EXTRA.fullmatch(canonicalize_name(extra)))
-
-
-def _drop_device_requirements(requirements: Sequence[str]) -> list[str]:
-    """Return requirements without those of device extras, and without that which splitting adds."""
-    return [text for text in requirements if text != "rocm-bootstrap" and not _is_of_device(text)]
 
 
 def _is_of_device(text: str) -> bool:

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -33,10 +32,18 @@ from rocm_wheels.binaries import elf, elf_pages
 from rocm_wheels.core import errors, installation, log, parallel, tables
 from rocm_wheels.device_code import code_objects, fat_library, kernel_databases, kpack, spool
 from rocm_wheels.device_code.bundles import BundlePlace, locate_bundles
-from rocm_wheels.package import wheel_plan
+from rocm_wheels.package import device_selector, wheel_plan
 from rocm_wheels.variants import device_names
 from rocm_wheels.variants.targets import COMPILER_GENERICS
-from rocm_wheels.wheels import dist_info, rewrite, sbom, stored_member, write_together, zip_format
+from rocm_wheels.wheels import (
+    dist_info,
+    metadata_wheel,
+    rewrite,
+    sbom,
+    stored_member,
+    write_together,
+    zip_format,
+)
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.edit import WheelEdit
 
@@ -66,9 +73,10 @@ class SplitRequest:
 
 @dataclass(frozen=True)
 class DevicePlan:
-    """A device wheel of one target or family: ``size`` is that of its members, as they are stored.
+    """A device wheel of one target or family, or a selector, which has texts alone.
 
     ``archives`` map the target IDs of each ``.kpack`` archive to its name, ``files`` counts what else moves.
+    ``size`` is that of its members, as they are stored.
     """
 
     name: str
@@ -86,13 +94,14 @@ class SplitPlan(wheel_plan.WheelPlan):
 
     ``devices`` are the device wheels by target or family, ``targets`` the target IDs with code, ``libraries``
     how many records each library with code has, ``kept`` the other files with code that stay in the host: for
-    several targets, or not linked.
+    several targets, or not linked. ``selector`` brings none of the device wheels.
     """
 
     targets: tuple[str, ...]
     libraries: Mapping[str, int]
     kept: tuple[str, ...]
     devices: Mapping[str, DevicePlan]
+    selector: DevicePlan
 
 
 @dataclass(frozen=True)
@@ -101,6 +110,7 @@ class SplitWheels:
 
     host: Path
     devices: Mapping[str, Path]
+    selector: Path
 
 
 def plan_split(request: SplitRequest, stack: ExitStack) -> SplitPlan:
@@ -124,7 +134,7 @@ def write_split(plan: SplitPlan, folder: Path) -> SplitWheels:
         stage = batch.find_stage(folder)
         begun = stack.enter_context(rewrite.begin_rewrite(plan.archive, stage, plan.edit))
         host = begun.stage(plan.edit)
-        for device in plan.devices.values():
+        for device in (*plan.devices.values(), plan.selector):
             target, step = stage / device.file, plan.edit.step
             new = rewrite.stage_new_wheel(
                 target, device.stored, device.texts, origins=host.origins, step=step
@@ -137,7 +147,7 @@ def write_split(plan: SplitPlan, folder: Path) -> SplitWheels:
 def list_written(plan: SplitPlan, folder: Path) -> SplitWheels:
     """Return where the wheels of a plan are, or will be, in a folder."""
     devices = {key: folder / device.file for key, device in plan.devices.items()}
-    return SplitWheels(plan.find_target(folder), devices)
+    return SplitWheels(plan.find_target(folder), devices, folder / plan.selector.file)
 
 
 @dataclass(frozen=True)
@@ -225,7 +235,29 @@ class _WheelSplitter:
             libraries={name: member.records for name, member in sorted(libraries.items())},
             kept=tuple(sorted(self._kept)),
             devices=dict(zip(self._keys, devices, strict=True)),
+            selector=self._plan_selector(),
         )
+
+    def _plan_selector(self) -> DevicePlan:
+        selector = device_selector.make_selector(
+            self._metadata.name, self._request.wheel.name, str(self._metadata.requires_python)
+        )
+        name = device_names.make_selector_name(self._metadata.name)
+        texts = self._make_texts(name, selector.metadata, ())
+        return DevicePlan(name, selector.file, archives={}, files=0, size=0, stored={}, texts=texts)
+
+    def _make_texts(self, distribution: str, metadata: bytes, targets: Iterable[str]) -> dict[str, bytes]:
+        """Return the dist-info files of a part; no word of the host in its bill: it may be built anew."""
+        version = self._metadata.version
+        bill = sbom.format_sbom(
+            sbom.WheelParts(__version__, tuple(targets), self._rocm_version), distribution, str(version)
+        )
+        info = f"{distribution.replace('-', '_')}-{self._name.version}.dist-info"
+        return {
+            f"{info}/METADATA": metadata,
+            f"{info}/WHEEL": metadata_wheel.format_wheel_text(self._name),
+            f"{info}/{sbom.SBOM_MEMBER}": sbom.revise_sbom(bill, step="split"),
+        }
 
     def _add_notice(self, stored: dict[str, stored_member.StoredMember]) -> dict[str, bytes]:
         """Add the module that says at import which extra is missing; return the package's text, which has it.
@@ -428,9 +460,6 @@ class _WheelSplitter:
         members = device_names.list_members(key, self._chips)
         distribution = device_names.make_device_name(self._metadata.name, key)
         escaped = distribution.replace("-", "_")
-        name_tags = product(
-            *(part.split(".") for part in (self._name.python, self._name.abi, self._name.platform))
-        )
         parents = device_names.get_package_chain(key)[1:] if key in members else ()
         metadata = [
             "Metadata-Version: 2.4",
@@ -443,16 +472,6 @@ class _WheelSplitter:
         if key in members and is_for_target and (version := self._rocm_version):
             metadata.append(f"Requires-Dist: rocm-sdk-device-{key} == {version}")
         metadata += [f"Requires-Dist: {self._require_device(p)}" for p in parents if p in self._keys]
-        wheel = ["Wheel-Version: 1.0", "Generator: rocm-wheels", "Root-Is-Purelib: false"]
-        wheel += [f"Build: {self._name.build}"] if self._name.build else []
-        wheel += [f"Tag: {'-'.join(tag)}" for tag in name_tags]
-        # no word of the host in the bill of materials: it may be built anew
-        bill = sbom.format_sbom(
-            sbom.WheelParts(__version__, tuple(members), self._rocm_version),
-            distribution,
-            str(self._metadata.version),
-        )
-        info = f"{escaped}-{self._name.version}.dist-info"
         return DevicePlan(
             name=distribution,
             file=replace(self._name, distribution=escaped).file_name,
@@ -460,11 +479,7 @@ class _WheelSplitter:
             files=len(files),
             size=sum(member.entry.compressed for member in [*stored.values(), *files.values()]),
             stored={**stored, **files},
-            texts={
-                f"{info}/METADATA": _join_lines(metadata),
-                f"{info}/WHEEL": _join_lines(wheel),
-                f"{info}/{sbom.SBOM_MEMBER}": sbom.revise_sbom(bill, step="split"),
-            },
+            texts=self._make_texts(distribution, _join_lines(metadata), members),
         )
 
     def _iterate_archive(
@@ -492,6 +507,7 @@ class _WheelSplitter:
         """Yield what the host wheel requires anew."""
         if not any(canonicalize_name(Requirement(text).name) == "rocm-bootstrap" for text in old):
             yield "rocm-bootstrap"
+        yield f"{device_names.make_selector_name(self._metadata.name)} == {self._metadata.version}"
         for chip in self._chips:
             marker = f'extra == "{device_names.make_device_extra(chip)}"'
             for key in device_names.get_package_chain(chip):

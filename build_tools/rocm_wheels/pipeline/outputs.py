@@ -214,7 +214,7 @@ def list_wheels(output: Path, distribution: str, python_tag: str) -> list[Path]:
 
 def _list_patterns(distribution: str) -> tuple[str, ...]:
     name = distribution.replace("-", "_")
-    return f"{name}-*.whl", f"amd_{name}_device_*.whl"
+    return f"{name}-*.whl", f"amd_{name}_device[-_]*.whl"
 
 
 def _read_collected(workspace: Workspace) -> dict[str, str]:

@@ -38,6 +38,7 @@ from rocm_wheels.release.staged_wheels import SetSources, StagedWheel, accepts_p
 from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.stores import store as stores
 from rocm_wheels.stores.store import Store
+from rocm_wheels.variants import device_names
 from rocm_wheels.wheels import statement
 from rocm_wheels.wheels.scan import WheelScan
 
@@ -195,10 +196,13 @@ def check_set(subject: StageSubject) -> None:
 def _check_device_wheels(
     wheel: StagedWheel, by_project: Mapping[str, Sequence[StagedWheel]]
 ) -> Iterator[str]:
-    """Tell which device wheels of a host wheel are missing.
+    """Tell which device wheels of a host wheel are missing, and of a selector that it is that of an index.
 
-    All of them are visible with their host or none is: an extra that leads nowhere cannot be installed.
+    All of them are visible with their host or none is: an extra that leads nowhere cannot be installed. A
+    selector of an index would decide for every index of the store.
     """
+    if device_names.is_selector(wheel.file.project) and any(item.extras for item in wheel.requires):
+        yield "it is the selector of an index: stage the one that `wheel split` wrote with the host"
     required = {requirement.name: requirement.specifier for requirement in wheel.requires}
     for name, specifier in required.items() if wheel.elsewhere else ():
         project = canonicalize_name(name)

@@ -10,11 +10,9 @@ Which index a package is of, and who requires it, uv says in its other output (`
 
 from __future__ import annotations
 
-import io
 import re
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -37,7 +35,7 @@ from rocm_wheels.user.lock import (
     strip_credentials,
 )
 from rocm_wheels.user.offers import Offer
-from rocm_wheels.wheels import dist_info
+from rocm_wheels.wheels import metadata_wheel
 
 _KEPT_VARIABLES = re.compile(
     "UV_(CACHE_DIR|LINK_MODE|CONCURRENT_.*|HTTP_.*|NATIVE_TLS|SYSTEM_CERTS|KEYRING_PROVIDER|INSECURE_HOST)"
@@ -182,7 +180,7 @@ def _write_pages(request: ResolveRequest, cache: Path) -> tuple[Path, dict[str, 
             beside = f"sha256={offer.metadata}" if offer.metadata else "true"
             place, digest = strip_credentials(package.url), package.sha256
             if offer.content is not None:
-                stub = _make_stub_wheel(package.name, offer.content)
+                stub = metadata_wheel.make_metadata_wheel(package.name, offer.content)
                 place, digest = package.name, sha256(stub).hexdigest()
                 contents[f"{project}/{place}"] = stub
             offers[place if offer.content is None else f"{project}/{place}"] = offer
@@ -212,19 +210,3 @@ def _write_pages(request: ResolveRequest, cache: Path) -> tuple[Path, dict[str, 
         unquote(f"{folder.as_uri()}/{place}" if offer.content is not None else place): offer
         for place, offer in offers.items()
     }
-
-
-def _make_stub_wheel(name: str, metadata: bytes) -> bytes:
-    """Return a wheel of METADATA alone: the same bytes each time."""
-    fields, buffer = dist_info.split_wheel_name(name), io.BytesIO()
-    tag = f"Tag: {fields.python}-{fields.abi}-{fields.platform}\n"
-    texts = {
-        "METADATA": metadata,
-        "WHEEL": f"Wheel-Version: 1.0\nGenerator: rocm-wheels\nRoot-Is-Purelib: false\n{tag}".encode(),
-        "RECORD": b"",
-    }
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for member, content in texts.items():
-            place = f"{fields.distribution}-{fields.version}.dist-info/{member}"
-            archive.writestr(zipfile.ZipInfo(place), content)
-    return buffer.getvalue()

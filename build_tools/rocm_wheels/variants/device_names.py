@@ -53,12 +53,27 @@ def find_package_key(processor: str) -> str:
 
 
 _DEVICE_PROJECT = re.compile(r"(?:amd-)?(?P<host>.+)-device-gfx[\w-]+")
+_SELECTOR = re.compile(r"amd-(?P<host>.+)-device")
 
 
 def find_host_project(project: str) -> str | None:
-    """Return whose device code a wheel holds (``amd-torch-device-gfx942``: ``torch``); or None."""
-    match = _DEVICE_PROJECT.fullmatch(project)
+    """Return the project that a wheel is a part of, or None (normalized names).
+
+    It holds device code (``amd-torch-device-gfx942``: ``torch``), or says which is installed
+    (``amd-torch-device``).
+    """
+    match = _DEVICE_PROJECT.fullmatch(project) or _SELECTOR.fullmatch(project)
     return match["host"] if match else None
+
+
+def is_selector(project: str) -> bool:
+    """Tell whether a project (normalized name) says which device code is installed, and holds none."""
+    return _SELECTOR.fullmatch(project) is not None
+
+
+def make_selector_name(distribution: str) -> str:
+    """Return the distribution that says which device code is installed: ``amd-torch-device``."""
+    return f"amd-{canonicalize_name(distribution)}-device"
 
 
 def list_members(key: str, targets: Iterable[str]) -> list[str]:
@@ -68,7 +83,7 @@ def list_members(key: str, targets: Iterable[str]) -> list[str]:
 
 def make_device_name(distribution: str, key: str) -> str:
     """Return the distribution of device code: ``amd-torch-device-gfx12-0``."""
-    return f"amd-{canonicalize_name(distribution)}-device-{key.replace('_', '-')}"
+    return f"{make_selector_name(distribution)}-{key.replace('_', '-')}"
 
 
 def make_device_extra(target: str) -> str:

@@ -46,7 +46,7 @@ def _split_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.Pack
     step_run.append_log("device wheels", [path.name for path in written.devices.values()])
     return packaging.PackagedFiles(
         written.host,
-        others=tuple(written.devices.values()),
+        others=(*written.devices.values(), written.selector),
         note=f"{tables.format_count(len(written.devices), 'device wheel')}: {', '.join(written.devices)}",
         rewritten=True,
     )
