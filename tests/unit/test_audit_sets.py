@@ -308,6 +308,24 @@ def add_stray_device(drafts: Drafts) -> None:
     )
 
 
+def give_selectors(extras: str = "", *, less: str = "") -> Mutation:
+    """Have hosts require selectors, which the set has for each Python but one (``less``)."""
+
+    def change(drafts: Drafts) -> None:
+        for python in PYTHONS:
+            host = drafts[f"torchaudio-{python}"]
+            host.requires.append(f"amd-torchaudio-device=={host.version}")
+            required = [f"torchaudio{extras}=={host.version}"]
+            selector = Draft("amd_torchaudio_device", host.version, host.tag, requires=required)
+            drafts |= {} if python == less else {f"amd-torchaudio-device-{python}": selector}
+
+    return change
+
+
+def join_changes(*changes: Mutation) -> Mutation:
+    return lambda drafts: [change(drafts) for change in changes]
+
+
 def leave_extra_for_all(drafts: Drafts) -> None:
     """Leave two extras, of which none leads to the code for gfx942 without that for gfx1100."""
     for python in ("311", "312"):
@@ -445,6 +463,10 @@ MUTATIONS: list[tuple[str, str, Mutation, str]] = [
         "requires no rocm-sdk-device-gfx942",
     ),
     ("silent", "device-default", silence_host, ""),
+    ("selectors", "", give_selectors(), ""),
+    ("no-selector", "set-devices", give_selectors(less="312"), "amd-torchaudio-device"),
+    ("silent-selectors", "device-default", join_changes(give_selectors(), silence_host), ""),
+    ("selectors-of-a-gpu", "", join_changes(give_selectors("[device-gfx942]"), silence_host), ""),
     ("built-triton", "set-pins", pin_triton("3.5.0+rocm7.1.0"), "the set has no triton"),
     ("public-triton", "", pin_triton("3.5.0"), ""),
     ("no-triton", "set-pins", drop_triton, "requires no triton, and the set has one"),

@@ -558,8 +558,9 @@ def test_device_wheels_of_another_build_are_told_by_their_digests(tmp_path: Path
             "device-wheels",
             "no device wheel has torch/.kpack/torch_gfx942",
         ),
+        (lambda host, _: host.requires.append("amd-torch-device==1"), "device-extras", "of another version"),
     ],
-    ids=["named", "more", "less"],
+    ids=["named", "more", "less", "selector"],
 )
 def test_what_is_split_off_is_in_the_device_wheels_and_nothing_else(
     change: Callable[[Draft, Draft], object], check: str, words: str, tmp_path: Path

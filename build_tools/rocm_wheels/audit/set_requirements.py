@@ -23,7 +23,7 @@ from rocm_wheels.models.project import load_project
 from rocm_wheels.variants import device_names
 
 _ROCM_PREFIX = "rocm-sdk-"
-_DEVICE_WHEEL = re.compile(r"amd-(?P<host>.+)-device-(?P<key>gfx[\w-]+)")
+_DEVICE_WHEEL = re.compile(r"amd-(?P<host>.+)-device(?:-(?P<key>gfx[\w-]+))?")  # or a selector, without key
 _TARGET_PACKAGE = re.compile(r"(?:rocm-sdk-(?:device|libraries|devel)|amd-.+-device)-(?P<key>gfx[\w-]+)")
 
 
@@ -105,7 +105,7 @@ def _is_built_with(subject: AuditedSet, required: SetRequirement) -> bool:
     return not any(canonicalize_name(name.partition("-")[0]) == required.project for name in listed)
 
 
-_OF_OTHER_CHECKS = re.compile(r"rocm(?:$|-sdk-|-profiler)|amd-.+-device-")
+_OF_OTHER_CHECKS = re.compile(r"rocm(?:$|-sdk-|-profiler)|amd-.+-device(?:$|-)")
 
 
 def _list_sdist_versions(subject: AuditedSet, project: str) -> list[Version]:
@@ -127,7 +127,7 @@ def _spell(required: SetRequirement) -> str:
 
 @check("RW066 set-devices (error)", kind="set")
 def check_set_devices(subject: AuditedSet) -> Findings:
-    """Of split wheels: each extra leads to a device wheel, and each device wheel has an extra.
+    """Of split wheels: each extra leads to a device wheel, each of these has an extra, selectors are there.
 
     Why: Installers find nothing to install for that GPU, or nobody ever gets the device wheel.
     Fix: Publish host and device wheels of one split, all together; or split the host wheel again.
@@ -225,7 +225,7 @@ def check_set_target_packages(subject: AuditedSet) -> Findings:
             yield error(message, item.file_name)
     for project in subject.wheels_by_project:
         device = _DEVICE_WHEEL.fullmatch(project)
-        package = f"{_ROCM_PREFIX}device-{device['key']}" if device else ""
+        package = f"{_ROCM_PREFIX}device-{device['key']}" if device and device["key"] else ""
         for wheel in subject.wheels_by_project[project] if package in subject.wheels_by_project else ():
             if package not in {canonicalize_name(line.name) for line in wheel.requirements}:
                 message = f"requires no {package}, which has ROCm's kernels for that GPU"
@@ -270,15 +270,17 @@ def check_device_default(subject: AuditedSet) -> Findings:
     ]
     if not hosts:
         raise Skip("no wheel leaves its device code to extras")
-    led_by_default = {
-        item.wheel.scan.path
-        for item in set_environments.iterate_requirements(subject)
-        if "" in item.extras and _DEVICE_WHEEL.fullmatch(item.project)
-    }
+    led_by_default: set[str] = set()  # projects
+    for item in set_environments.iterate_requirements(subject):
+        device = _DEVICE_WHEEL.fullmatch(item.project)
+        if "" in item.extras and device and device["key"]:
+            led_by_default.add(item.wheel.name.name)
+        elif item.requirement.extras and device_names.is_selector(item.wheel.name.name):
+            led_by_default.add(item.project)
     for host in hosts:
         is_variant = host.name.label is not None  # which is chosen for the machine
         modules = [text for member, text in host.scan.texts.items() if member.endswith(".py")]
         tells = any(b"device-" in text for text in modules)  # import says: torch[device-gfx942]
-        if host.scan.path not in led_by_default and not is_variant and not tells:
+        if host.name.name not in led_by_default and not is_variant and not tells:
             message = "installed without an extra it has no kernels, and says so nowhere: nothing runs"
             yield warning(f"{message} on any GPU", host.scan.path.name)

@@ -73,7 +73,7 @@ def _find_missing_kernels(wheel: AuditedWheel, member: str, library: fat_library
 
 @check("RW050 device-extras (error)")
 def check_device_extras(wheel: AuditedWheel) -> Findings:
-    """Of a split wheel: extras lead to device wheels.
+    """Of a split wheel: extras lead to device wheels, and its selector is of its version.
 
     Why: Installers bring the host wheel alone, or find nothing to install.
     Fix: Split the wheel again: METADATA is written with the device wheels.
@@ -99,6 +99,15 @@ def check_device_extras(wheel: AuditedWheel) -> Findings:
             elif parts and canonicalize_name(device.name) not in parts:
                 message = f"the extra {extra} requires {device.name}, which was not named"
                 yield warning(message, tip="name all device wheels of the set")
+    for selector in wheel.requirements:
+        if not device_names.is_selector(canonicalize_name(selector.name)):
+            continue
+        if str(selector.specifier) != f"=={metadata.version}":
+            yield error(f"requires {selector.name}{selector.specifier}, of another version")
+        elif parts and canonicalize_name(selector.name) not in parts:
+            yield warning(
+                f"requires {selector.name}, which was not named", tip="name it with the device wheels"
+            )
 
 
 @check("RW051 kpack-runtime (error)")

@@ -42,7 +42,7 @@ PlanT = TypeVar("PlanT")
 _KIND_REQUIREMENTS: tuple[tuple[installed_packages.BuildKind, str], ...] = (
     ("cuda", r"nvidia-.+|cuda-(bindings|toolkit)|.+-cu1[0-9]"),
     ("xpu", r"(pytorch-)?triton-xpu|intel-.+|dpcpp-.+|oneccl.*"),
-    ("rocm", r"rocm(-sdk-.+)?|(pytorch-)?triton-rocm|amd-torch-device-.+"),
+    ("rocm", r"rocm(-sdk-.+)?|(pytorch-)?triton-rocm|amd-torch-device(-.+)?"),
 )
 _PIECE = 1 << 20
 _MOST_BYTES = 384 << 20  # of a library, inflated: what stands before its device code in the largest ones
