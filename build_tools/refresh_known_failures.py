@@ -7,7 +7,7 @@ The lists are read from a clone of ROCm/TheRock (--checkout, bare or not), else 
 an exact test with its owner, where it is tracked, and the day up to which it counts: a year from the day on
 which its line was written there (git blame). A name stands under a module: ``cuda`` is test_cuda.py,
 ``inductor`` every file of that folder. Whether it hangs or ends its process is told by the words beside it.
-Names that are patterns are left out, and printed.
+``(TestNN and test_x)`` is that test of that class. Names that are patterns are left out, and printed.
 Upkeep of the repository, not a part of the product.
 """
 
@@ -46,6 +46,8 @@ _FOLDERS = ("distributed", "distributions", "dynamo", "export", "functorch", "in
 _HANGS = re.compile(r"\bhang|pytest-timeout", re.IGNORECASE)
 _CRASHES = re.compile(r"SIGSEGV|\bcrash(?!es if)|fatal exception|raised from ~", re.IGNORECASE)
 _PYTHON = re.compile(r"\bPython (3\.\d+)(?:,|:| \(not)|\bpy(3\.\d+)\b")
+_PAST = re.compile(r"\((?:the )?prior [^)]*\)")  # what a test did before, and does not any more
+_OF_CLASS = re.compile(r"\((\w+) and (\w+)\)")  # how `pytest -k` is told a class
 _TARGET = re.compile(r"failure on (gfx[0-9a-f]+)\b")
 _ISSUE = re.compile(r"https://github\.com/[\w.-]+/[\w.-]+/(?:issues|pull)/\d+")
 _LONGEST_REASON = 160
@@ -107,7 +109,7 @@ def read_skipped_tests(text: str, name: str) -> list[SkippedTest]:
                 line = token.start[0]
                 above = [comments[number] for number in range(last_line + 1, line) if number in comments]
                 words, last_line = tuple(above) or words, line
-                test = ast.literal_eval(token.string)
+                test = _OF_CLASS.sub(r"\1::\2", ast.literal_eval(token.string))
                 tests.append(SkippedTest(test, section, module, line, words, comments.get(line, "")))
     return tests
 
@@ -134,6 +136,7 @@ def make_entry(test: SkippedTest) -> dict[str, object]:
     # comments that say something: no lines, no names that were taken out, no addresses
     plain = [_ISSUE.sub("", line.replace("*", "")).strip() for line in test.words]
     words = " ".join(line for line in plain if re.search(r"[A-Za-z]", line) and not line.startswith('"'))
+    words = _PAST.sub("", words).strip()
     issue = _ISSUE.search(" ".join(test.words))
     entry: dict[str, object] = {
         "effect": "hangs" if _HANGS.search(words) else "crashes" if _CRASHES.search(words) else "",
