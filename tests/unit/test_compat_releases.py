@@ -22,6 +22,8 @@ BEST = [
     ("gfx908", {"python": "3.10"}, "pytorch-rocm7.14"),  # AMD's builds for it are for 3.11 and later
     ("gfx942", {"channel": "nightly"}, "amd-nightly"),
     ("gfx942", {"channel": "prerelease"}, "amd-prerelease"),
+    ("gfx1250", {"channel": "nightly"}, "amd-nightly"),
+    ("gfx1250", {"channel": "bkc"}, "amd-bkc"),  # the stream has device packages for it alone
     (None, {}, "amd-stable"),
     ("12.0", {"vendor": "nvidia"}, "pytorch-cu130"),
     ("8.9", {"vendor": "nvidia", "machine": "arm64"}, "pytorch-cu130"),
@@ -47,6 +49,7 @@ def test_the_best_index_comes_first_with_its_reason(target: str | None, machine:
         ("gfx9999", {}),  # a chip that nobody serves is no error
         ("gfx803", {}),
         ("gfx942", {"platform": "windows"}),
+        ("gfx942", {"channel": "bkc"}),
         ("gfx942", {"machine": "aarch64"}),
         ("gfx942", {"python": "3.7"}),
         ("3.0", {"vendor": "nvidia"}),

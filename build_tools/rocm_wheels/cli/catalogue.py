@@ -130,7 +130,7 @@ STORE = Entry("--store", metavar="STORE", help="Where the set lies.")
 SET = Entry("--set", "set_id", metavar="ID", help="The set, or how its id begins.")
 CHANNEL = Entry("--channel", metavar="CHANNEL", help="nightly, prerelease or stable.")
 INDEX_CHANNEL = CHANNEL.but(
-    type=click.Choice(["stable", "prerelease", "nightly", "dev"]),
+    type=click.Choice(["stable", "prerelease", "nightly", "bkc", "dev"]),
     help="Of the known indexes, without --index [default: stable].",
 )
 MANIFEST = Entry("--manifest", metavar="FILE|URL", help="Take what a manifest of TheRock's scripts names.")

@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from datetime import date
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
 from packaging.version import Version
 
 from rocm_wheels.core import records
 from rocm_wheels.models import facts, gfx, project_names
 
-IndexChannel = Literal["stable", "prerelease", "nightly", "dev"]
+IndexChannel = Literal["stable", "prerelease", "nightly", "bkc", "dev"]
 IndexLayout = Literal["multi-arch", "per-family", "fat", "variants", "cpu", "cuda", "xpu"]
-INDEX_CHANNELS: tuple[IndexChannel, ...] = ("stable", "prerelease", "nightly", "dev")
+INDEX_CHANNELS: tuple[IndexChannel, ...] = get_args(IndexChannel)
 FAMILY_PLACEHOLDER = "{family}"
 _MACHINES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}
 # what is taken for a vendor: its own rows, and plain wheels for hardware that torch has no build for

@@ -82,7 +82,7 @@ class DoctorSubject:
         indexes = package_indexes.find_indexes(
             next(iter(self.hardware.targets), None),
             platform=self._platform,
-            channel="prerelease" if "rc" in version else channel,
+            channel="bkc" if "bkc" in version else "prerelease" if "rc" in version else channel,
         )
         for index in indexes:
             if index.layout == "multi-arch":
