@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rocm_wheels.gpus.gpu import Gpu
-    from rocm_wheels.user import signed_index
+    from rocm_wheels.index import signed_index
     from rocm_wheels.user.candidates import ChoiceCandidate, KnownFeature, WheelChoice
     from rocm_wheels.user.host import TargetHost
 
@@ -99,7 +99,7 @@ def require_released_by(keys: tuple[Path, ...], env: Mapping[str, str]) -> signe
     if not keys:
         return None
     from rocm_wheels.cli import evidence
-    from rocm_wheels.user import signed_index
+    from rocm_wheels.index import signed_index
 
     return signed_index.SignedIndexes(read_signers(keys, env), env, open_memory(env), evidence.current_time())
 

@@ -32,7 +32,7 @@ from rocm_wheels.user.plan_reader import PlanReader
 from rocm_wheels.wheels import dist_info
 
 if TYPE_CHECKING:
-    from rocm_wheels.user.signed_index import SignedIndexes
+    from rocm_wheels.index.signed_index import SignedIndexes
 
 _JOBS = 8
 _DEVICE_EXTRA = "device-"
