@@ -50,6 +50,9 @@ _OUTSIDE_TIP = (
 class IndexEntry:
     """A file. ``size`` and ``changed`` (nanoseconds) are of the file that ``sha256`` (hex) was taken of.
 
+    Of a file of another index (``index.federation``) what its page does not say is -1 or "", and ``metadata``
+    is "true" where it is offered without a digest.
+
     ``place`` is the folder that it lies in, relative to its project page ("" is beside it);
     ``metadata`` the digest of a wheel's METADATA, "" of a source distribution: installers do not ask for
     it; ``yanked`` the reason, None when it is not;

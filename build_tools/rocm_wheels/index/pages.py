@@ -2,7 +2,7 @@
 
 Sources: PEP 503 (HTML), PEP 691 (JSON), PEP 658 and 714 (METADATA; JSON has the new key alone, as 714
 recommends: an old pip stumbled over the other), PEP 592 (yanked), PEP 629 and 700 (version 1.1), PEP 825
-(variants), PEP 740 (provenance; pages that have it are of version 1.3).
+(variants), PEP 740 (provenance; pages that have it are of version 1.3), PEP 708 (whose name it is: 1.2).
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from rocm_wheels.variants import document
 
 API_VERSION = "1.1"
-_PROVENANCE_API_VERSION = "1.3"
+_SIZELESS_API_VERSION, _TRACKING_API_VERSION, _PROVENANCE_API_VERSION = "1.0", "1.2", "1.3"
 _escape_cached = lru_cache(maxsize=512)(escape)  # few different values in many links
 HTML_TYPE = "application/vnd.pypi.simple.v1+html"
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 REPOSITORY_VERSION = b"pypi:repository-version"  # PEP 629
+TRACKS = "pypi:tracks"  # PEP 708
 _PAGE_HEAD = (
     '<!DOCTYPE html>\n<html>\n<head>\n<meta charset="utf-8">\n'
     f'<meta name="{REPOSITORY_VERSION.decode()}" content="%s">\n<title>%s</title>\n'
@@ -56,36 +57,65 @@ class VariantsFile:
         """Its link on the project page."""
         return f"{self.folder}/{quote(self.name)}"
 
+    @property
+    def size(self) -> int:
+        """Its size in bytes."""
+        return len(self.content)
+
+
+@dataclass(frozen=True)
+class VariantsLink:
+    """A ``-variants.json`` that lies elsewhere, as the page of its index links it; ``size`` -1: not said."""
+
+    name: str
+    href: str
+    sha256: str
+    size: int
+
 
 def make_page_head(title: str, version: str = API_VERSION) -> bytes:
     """Return how a page begins; what follows is a link a line, then ``PAGE_TAIL``."""
     return (_PAGE_HEAD % (version, escape(title))).encode()
 
 
-def _find_api_version(entries: Iterable[IndexEntry]) -> str:
-    return _PROVENANCE_API_VERSION if any(entry.provenance for entry in entries) else API_VERSION
+def _find_api_version(entries: Iterable[IndexEntry], tracks: Sequence[str]) -> str:
+    if any(entry.provenance for entry in entries):
+        return _PROVENANCE_API_VERSION
+    return _TRACKING_API_VERSION if tracks else API_VERSION
 
 
 def make_project_html(
-    project: str, entries: Sequence[IndexEntry], variants: Sequence[VariantsFile] = ()
+    project: str,
+    entries: Sequence[IndexEntry],
+    variants: Sequence[VariantsFile | VariantsLink] = (),
+    tracks: Sequence[str] = (),
 ) -> bytes:
-    """Return the page of a project (PEP 503)."""
+    """Return the page of a project (PEP 503); ``tracks`` are the pages of those who own its name."""
     lines = [
-        f'<a href="{escape(file.href)}#sha256={file.sha256}">{escape(file.name)}</a><br>' for file in variants
+        f'<a href="{escape(file.href)}{_make_fragment(file.sha256)}">{escape(file.name)}</a><br>'
+        for file in variants
     ]
     lines += [_make_anchor(entry) for entry in entries]
-    head = make_page_head(f"Links for {project}", _find_api_version(entries))
+    head = make_page_head(f"Links for {project}", _find_api_version(entries, tracks))
+    metas = "".join(f'<meta name="{TRACKS}" content="{escape(url)}">\n' for url in tracks).encode()
+    head = head.replace(b"<title>", metas + b"<title>", 1)
     return head + "".join(line + "\n" for line in lines).encode() + PAGE_TAIL
 
 
+def _make_fragment(sha256: str) -> str:
+    return f"#sha256={sha256}" if sha256 else ""
+
+
 def _make_anchor(entry: IndexEntry) -> str:
-    anchor = f'<a href="{_escape_cached(entry.place)}{escape_file_name(entry.name)}#sha256={entry.sha256}"'
+    place, name = _escape_cached(entry.place), escape_file_name(entry.name)
+    anchor = f'<a href="{place}{name}{_make_fragment(entry.sha256)}"'
     if entry.requires_python:
         anchor += f' data-requires-python="{_escape_cached(entry.requires_python)}"'
     if entry.metadata:
         # never by its first name, data-dist-info-metadata: pip 22.3 to 23.0 then compare the name in METADATA
         # as it is written with the one that they ask for
-        anchor += f' data-core-metadata="sha256={entry.metadata}"'
+        digest = entry.metadata if entry.metadata == "true" else f"sha256={entry.metadata}"
+        anchor += f' data-core-metadata="{digest}"'
     if entry.yanked is not None:
         anchor += f' data-yanked="{escape(entry.yanked)}"'
     if entry.provenance:
@@ -96,41 +126,44 @@ def _make_anchor(entry: IndexEntry) -> str:
 def make_project_json(
     project: str,
     entries: Sequence[IndexEntry],
-    variants: Sequence[VariantsFile] = (),
+    variants: Sequence[VariantsFile | VariantsLink] = (),
     extra: Mapping[str, Any] | None = None,
+    tracks: Sequence[str] = (),
 ) -> bytes:
-    """Return the page of a project (PEP 691 with PEP 700); ``extra`` keys begin with ``_``."""
-    files: list[dict[str, Any]] = [
-        {
-            "filename": file.name,
-            "url": file.href,
-            "hashes": {"sha256": file.sha256},
-            "size": len(file.content),
-        }
-        for file in variants
-    ]
+    """Return the page of a project (PEP 691 with PEP 700); ``extra`` keys begin with ``_``.
+
+    ``tracks`` are the pages of those who own its name. Where a size is not known it is a page of version 1.0:
+    later ones ask for every size.
+    """
+    files: list[dict[str, Any]] = [_describe_content(file) for file in variants]
     files += [_describe_file(entry) for entry in entries]
     distinct = {
         id(entry.version): entry.version for entry in entries
     }  # versions are kept, so that one is one
     versions = list(dict.fromkeys(map(str, distinct.values())))
-    meta = {"api-version": _find_api_version(entries)}
+    sized = all(file.size >= 0 for file in (*variants, *entries))
+    version = _find_api_version(entries, tracks) if sized else _SIZELESS_API_VERSION
+    meta = {"api-version": version, **({"tracks": list(tracks)} if tracks else {})}
     top = {"meta": meta, "name": project, "versions": versions, **(extra or {})}
     # a file a line: a page of 500 wheels can be compared by people
     lines = ",\n".join(json.dumps(file) for file in files)
     return f'{json.dumps(top)[:-1]}, "files": [\n{lines}\n]}}\n'.encode()
 
 
+def _describe_content(file: IndexEntry | VariantsFile | VariantsLink) -> dict[str, Any]:
+    hashes = {"sha256": file.sha256} if file.sha256 else {}
+    description: dict[str, Any] = {"filename": file.name, "url": file.href, "hashes": hashes}
+    if file.size >= 0:
+        description["size"] = file.size
+    return description
+
+
 def _describe_file(entry: IndexEntry) -> dict[str, Any]:
-    description: dict[str, Any] = {
-        "filename": entry.name,
-        "url": entry.href,
-        "hashes": {"sha256": entry.sha256},
-        "size": entry.size,
-        "upload-time": entry.uploaded,
-    }
+    description = _describe_content(entry)
+    if entry.uploaded:
+        description["upload-time"] = entry.uploaded
     if entry.metadata:
-        description["core-metadata"] = {"sha256": entry.metadata}
+        description["core-metadata"] = entry.metadata == "true" or {"sha256": entry.metadata}
     if entry.requires_python:
         description["requires-python"] = entry.requires_python
     if entry.yanked is not None:

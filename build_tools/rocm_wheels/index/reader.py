@@ -43,7 +43,8 @@ class IndexLink:
 
     ``sha256`` is None when there is none; ``metadata`` the digest of the METADATA that is offered, "" for one
     without a digest, None for none; ``size`` None where the page does not say; ``keys`` what else is said;
-    ``provenance`` the URL of its provenance object, "" without one.
+    ``provenance`` the URL of its provenance object, ``uploaded`` when it was added (ISO 8601): "" where the
+    page does not say.
     """
 
     name: str
@@ -56,6 +57,7 @@ class IndexLink:
     size: int | None = None
     keys: frozenset[str] = frozenset()
     provenance: str = ""
+    uploaded: str = ""
 
 
 class _AnchorParser(HTMLParser):
@@ -204,6 +206,7 @@ def _parse_json_file(file: Mapping[str, Any], base: str) -> IndexLink:
         yanked=None if yanked is False else yanked if isinstance(yanked, str) else "",
         size=file.get("size"),
         provenance=file.get("provenance") or "",
+        uploaded=file.get("upload-time") or "",
         keys=frozenset(file),
     )
     texts = (
@@ -213,6 +216,7 @@ def _parse_json_file(file: Mapping[str, Any], base: str) -> IndexLink:
         link.metadata or "",
         link.requires_python,
         link.provenance,
+        link.uploaded,
     )
     if not all(isinstance(text, str) for text in texts) or not isinstance(link.size, int | None):
         raise TypeError("values are of the kinds that PEP 691 says")
@@ -283,12 +287,16 @@ _FILE_SUFFIXES = (
 
 @dataclass(frozen=True)
 class IndexAnswer:
-    """What came: the status, the content type, the content, and the URL that answered in the end."""
+    """What came: the status, the content type, the content, and the URL that answered in the end.
+
+    ``etag`` is what a server, or the disk, calls these bytes: "" where it does not say.
+    """
 
     status: int
     kind: str
     content: bytes
     url: str
+    etag: str = ""
 
 
 class UnreachableError(errors.HostError):
@@ -344,18 +352,27 @@ class IndexReader:
         self._threads = threading.local()
         self.page_check: PageCheck | None = None
 
-    def get(self, url: str, *, accept: str = "*/*") -> IndexAnswer:
-        """Return a file or page. Of a folder on the disk, its ``index.html``."""
+    def get(self, url: str, *, accept: str = "*/*", etag: str = "") -> IndexAnswer:
+        """Return a file or page. Of a folder on the disk, its ``index.html``.
+
+        With the ``etag`` of what was read before the status is 304, without content, while it is the same.
+        """
         if (path := path_of_url(url)) is not None:
             page = path / (JSON_PAGE if accept == pages.JSON_TYPE else HTML_PAGE) if path.is_dir() else path
             if not page.is_file():
                 return IndexAnswer(404, "", b"", url)
-            return IndexAnswer(200, _TYPES_BY_SUFFIX.get(page.suffix, ""), page.read_bytes(), url)
+            status = page.stat()
+            tag = f"{status.st_mtime_ns:x}-{status.st_size:x}-{status.st_ino:x}"
+            if tag == etag:
+                return IndexAnswer(304, "", b"", url, tag)
+            return IndexAnswer(200, _TYPES_BY_SUFFIX.get(page.suffix, ""), page.read_bytes(), url, tag)
+        headers = {"Accept": accept, **({"If-None-Match": etag} if etag else {})}
         response = self._send_request(
-            url, lambda session: session.get(url, headers={"Accept": accept}, timeout=self._timeout)
+            url, lambda session: session.get(url, headers=headers, timeout=self._timeout)
         )
-        kind = response.headers.get("Content-Type", "")
-        return IndexAnswer(response.status_code, kind, response.content, keep_credentials(response.url, url))
+        kind, tag = response.headers.get("Content-Type", ""), response.headers.get("ETag", "")
+        origin = keep_credentials(response.url, url)
+        return IndexAnswer(response.status_code, kind, response.content, origin, tag)
 
     def read_page(
         self, base: str, url: str, *, project: str = "", absent: Collection[int] = _GONE_STATUSES

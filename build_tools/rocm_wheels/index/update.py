@@ -565,19 +565,8 @@ class IndexChange:
 
         Whoever reads meanwhile, or after a kill, finds what a wheel requires wherever he finds the wheel.
         """
-        ordered: dict[str, None] = {}
-        begun: set[str] = set()
-
-        def add(project: str) -> None:
-            if project not in begun:
-                begun.add(project)
-                for name in sorted(self._requires[project] & self._requires.keys()):
-                    add(name)
-                ordered[project] = None
-
-        for project in sorted(self._requires):
-            add(project)
-        return list(ordered) if self._adds else list(reversed(ordered))
+        ordered = wheel_file.order_by_requirements(self._requires)
+        return ordered if self._adds else ordered[::-1]
 
 
 def _remove_file(path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
@@ -208,6 +208,23 @@ _REQUIREMENT_NAME = re.compile(rb"^Requires-Dist: *([A-Za-z0-9][A-Za-z0-9._-]*)"
 def list_required_names(metadata: bytes) -> set[str]:
     """Return the projects that METADATA require, with whatever extra or marker, by their normalized names."""
     return {canonicalize_name(name.decode("ascii")) for name in _REQUIREMENT_NAME.findall(metadata)}
+
+
+def order_by_requirements(requires: Mapping[str, Collection[str]]) -> list[str]:
+    """Return projects by what they require, of those that are named here, dependencies first."""
+    ordered: dict[str, None] = {}
+    begun: set[str] = set()
+
+    def add(project: str) -> None:
+        if project not in begun:
+            begun.add(project)
+            for name in sorted(set(requires[project]) & requires.keys()):
+                add(name)
+            ordered[project] = None
+
+    for project in sorted(requires):
+        add(project)
+    return list(ordered)
 
 
 def find_mixed_rocm(

@@ -34,16 +34,16 @@ class PlanReader(reader.IndexReader):
     def __init__(self, cache: Path, variables: Mapping[str, str] | None = None) -> None:
         super().__init__()
         self._cache, self._variables = cache, variables or {}
-        self._answers: dict[tuple[str, str], reader.IndexAnswer] = {}
-        self._locks: dict[tuple[str, str], threading.Lock] = {}
+        self._answers: dict[tuple[str, str, str], reader.IndexAnswer] = {}
+        self._locks: dict[tuple[str, str, str], threading.Lock] = {}
         self.fetched: dict[str, LockedPackage] = {}
 
-    def get(self, url: str, *, accept: str = "*/*") -> reader.IndexAnswer:
+    def get(self, url: str, *, accept: str = "*/*", etag: str = "") -> reader.IndexAnswer:
         """Return a file or page, as it was when it was first read."""
-        key = url, accept
+        key = url, accept, etag
         with self._locks.setdefault(key, threading.Lock()):
             if key not in self._answers:
-                answer = super().get(url, accept=accept)
+                answer = super().get(url, accept=accept, etag=etag)
                 if len(answer.content) > _LARGEST_KEPT_ANSWER:
                     return answer
                 self._answers[key] = answer
