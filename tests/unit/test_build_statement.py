@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 from wheels import embed_parts, torch_draft
 
+from rocm_wheels.models import project_names
 from rocm_wheels.pipeline import build_statement
 from rocm_wheels.sdk import resolve_packages
 from rocm_wheels.wheels import sbom
@@ -30,7 +31,7 @@ PARTS = sbom.WheelParts("0.1.0", ("gfx942",), "7.1.0", SOURCES, (PACKAGE,))
 FILE = "rocm_sdk_core-7.1.0-py3-none-linux_x86_64.whl"
 ROCM_CORE = {"name": "rocm-sdk-core", "version": "7.1.0", "file": FILE, "sha256": "d" * 64}
 VARIABLES = {"PYTORCH_ROCM_ARCH": "gfx942", "USE_KINETO": "ON", "USE_FLASH": "1", "PATH": "/home/planted/bin"}
-VARIABLES |= {"CXXFLAGS": "-O2 -I/home/planted/include", "CFLAGS": "-DAPI_TOKEN=planted"}
+VARIABLES |= {"CXXFLAGS": "-I/home/planted/include -O2", "CFLAGS": "-DAPI_TOKEN=planted"}
 VARIABLES |= {"GITHUB_TOKEN": "planted", "MY_WORDS": "planted"}
 GITHUB = {"GITHUB_ACTIONS": "true", "GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "o/r"}
 GITHUB["GITHUB_WORKFLOW_REF"] = "o/r/.github/workflows/build-line.yml@refs/heads/main"
@@ -39,10 +40,13 @@ GITHUB |= {"GITHUB_RUN_ID": "7", "GITHUB_RUN_ATTEMPT": "2"}
 
 def write(folder: Path, env: dict[str, str]) -> ProvenanceStatement:
     """Return the statement of a build in which secrets, a home and a user are planted."""
-    request = SimpleNamespace(packaging="per-family", release_type="nightly")
+    request = SimpleNamespace(
+        packaging="per-family", release_type="nightly", version_suffix="+mine", unlisted_targets=False
+    )
     (folder / resolve_packages.PACKAGES_NOTE).write_text(json.dumps({"rocm-sdk-core": ROCM_CORE}))
     ready = SimpleNamespace(python_tag="cp312", environment=SimpleNamespace(prefix=folder))
-    step_run = SimpleNamespace(facts=SimpleNamespace(request=request, env=env), ready=ready)
+    python = SimpleNamespace(version="3.12.11")
+    step_run = SimpleNamespace(facts=SimpleNamespace(request=request, env=env, python=python), ready=ready)
     build = SimpleNamespace(
         project=SimpleNamespace(name="pytorch"),
         platform="linux",
@@ -58,7 +62,10 @@ def write(folder: Path, env: dict[str, str]) -> ProvenanceStatement:
     environment = {**VARIABLES, "CC": sys.executable, "PATH": os.defpath}
     file = "ninja-1.13.2-py3-none-any.whl"
     tools = {"ninja": resolve_packages.InstalledPackage("ninja", "1.13.2", file, "c" * 64)}
-    planned = SimpleNamespace(request=build, inputs=inputs, environment=environment, tools=tools)
+    base = {"CXXFLAGS": "-O2", "CFLAGS": "-DAPI_TOKEN=planted", "PYTORCH_ROCM_ARCH": "gfx942"}
+    planned = SimpleNamespace(
+        request=build, inputs=inputs, environment=environment, tools=tools, base={**base, "USE_KINETO": "ON"}
+    )
     wheel = embed_parts(torch_draft().write(folder), b"a lock\n", PARTS)
     times = ("2026-11-21T12:00:00Z", "2026-11-21T13:00:00Z")
     moment = build_statement.BuildMoment("20261121-120000", *times, 3, 4)
@@ -78,6 +85,10 @@ def test_nothing_of_the_machine_and_no_secret_is_in_it(tmp_path: Path) -> None:
     internal = statement.predicate["buildDefinition"]["internalParameters"]
     assert internal["environment"] == {"PYTORCH_ROCM_ARCH": "gfx942", "USE_KINETO": "ON", "USE_FLASH": "1"}
     assert internal["withheld"] == ["CFLAGS", "CXXFLAGS", "GITHUB_TOKEN", "MY_WORDS"]
+    # what the user had set, to be set again: flags without those that the build put before them
+    assert internal["shell"] == {"CXXFLAGS": "-O2"}
+    assert internal["set-env"] == {"USE_FLASH": "1"}
+    assert internal["withheld-set"] == ["CFLAGS", "MY_WORDS"]
 
 
 def test_what_is_known_is_in_it_by_its_digest(tmp_path: Path) -> None:
@@ -94,6 +105,13 @@ def test_what_is_known_is_in_it_by_its_digest(tmp_path: Path) -> None:
     assert {"pkg:github/rocm/pytorch@" + "1" * 40, "pkg:pypi/ninja@1.13.2"} <= set(uris)
     assert statement.parameters["lock"] == {"sha256": hashlib.sha256(b"a lock\n").hexdigest()}
     assert "flash-attention" not in statement.parameters  # not known: left out
+    assert statement.parameters["asked-suffix"] == "+mine"
+    recipe = project_names.find_recipes()["pytorch"].path
+    assert statement.parameters["recipe"] == {"sha256": hashlib.sha256(recipe.read_bytes()).hexdigest()}
+    files = {entry["name"]: entry.get("annotations", {}) for entry in statement.dependencies}
+    assert (files["rocm-sdk-core"]["file"], files["rocm-sdk-core"]["installed-with"]) == (FILE, "rocm")
+    assert files["ninja"]["installed-with"] == "tools"
+    assert "pkg:generic/python@3.12.11" in uris
 
 
 @pytest.mark.parametrize("env", [{}, GITHUB], ids=["here", "GitHub"])

@@ -38,6 +38,14 @@ _CONFIGURE_VARIABLES = re.compile(
     r"|SELECTED_OP_LIST|TRACING_BASED|PYTHON_LIB_REL_PATH|EXTRA_CAFFE2_CMAKE_FLAGS|FFMPEG_ROOT"
     r"|(?:USE|CMAKE|SKBUILD|CAFFE2|TORCHVISION|APEX|LLVM|OpenBLAS|OPENBLAS|AOTRITON|Numa|libuv|LIBUV)_\w+)"
 )
+# What a user may have set that reaches a wheel, or the programs that make it, without a configure step
+USER_VARIABLES = (
+    "PYTHONPATH",
+    "PYTHONHASHSEED",
+    "SOURCE_DATE_EPOCH",
+    "PYTORCH_VERSION",
+    "TORCH_PACKAGE_NAME",
+)
 # the second is set by Snakemake for each of its jobs
 SPEED_ONLY_VARIABLES = ("CMAKE_BUILD_PARALLEL_LEVEL", "OPENBLAS_NUM_THREADS")
 # BUILD_TEST=0 is torch's, BUILD_ID and BUILD_URL are a CI server's and differ each time

@@ -2,7 +2,8 @@
 
 What stands in it names no path, user, machine or secret: people publish it beside the wheel. Of the
 environment only those variables count that say what is compiled, and of them those whose values name no
-place and no secret; of the others the names alone. What is not known is left out.
+place and no secret; of the others the names alone. What is not known is left out. All that a build was asked
+for is in it, so that ``set reproduce`` can ask for the same again (``release/rebuild.py``).
 
 Source of the fields: SLSA v1.1, provenance; ``buildType`` is described in docs/pages/how-to/provenance.md.
 """
@@ -18,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from rocm_wheels import __version__
 from rocm_wheels.compile import build_trees, variables
-from rocm_wheels.core import installation, shell
+from rocm_wheels.core import files, installation, shell
+from rocm_wheels.models import project_names
 from rocm_wheels.sdk import resolve_packages
 from rocm_wheels.wheels import sbom, statement
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 _BUILD_PACKAGE = "build package "  # begins the inputs of a build that are packages
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLACE = re.compile(r"[/\\~@]")  # a path, a URL, an address
+# what options of ``build`` decide, and what stands in the statement by itself
+_DECIDED = ("PYTORCH_ROCM_ARCH", "ROCM_HOME", "ROCM_PATH")
 _IMAGE = re.compile(r"(?:.*/)?(?P<name>[^/@]+)(?:@sha256:(?P<sha256>[0-9a-f]{64}))?")
 
 
@@ -67,8 +71,11 @@ def describe_build(
         "release-type": request.release_type,
         "build-number": build.build_number,
         "version-suffix": build.suffix,
+        "asked-suffix": request.version_suffix,
+        "unlisted-targets": request.unlisted_targets or None,
         "flash-attention": build.flash_attention,
         "installed-rocm": build.sdk.content,
+        "recipe": {"sha256": files.hash_file(project_names.find_recipes()[build.project.name].path)},
     }
     definition = {
         "buildType": statement.BUILD_TYPE,
@@ -111,19 +118,37 @@ def _select_variables(planned: planner.PlannedBuild) -> dict[str, Any]:
     """Return the variables that reached the compilers, and the names of those whose values stay here.
 
     A variable that somebody set for this build alone counts where it is one that builds are known to read.
+    ``shell`` and ``set-env``: those that the user had set for all, and for this project, as they were before
+    the build added anything; ``withheld-set``: names of such whose values nobody can set again.
     """
     environment, withheld = dict[str, str](), list[str]()
+    asked: dict[str, dict[str, str]] = {"shell": {}, "set-env": {}}
+    withheld_set = list[str]()
+    own, recipe = planned.request.set_env, planned.request.recipe_variables
     for name in sorted(planned.inputs):
         value = planned.environment.get(name)
         if value is None or not _VARIABLE_NAME.fullmatch(name):
             continue
-        chosen = name in planned.request.set_env and name not in planned.request.recipe_variables
-        is_unknown = chosen and not variables.is_configuration_variable(name, value)
-        if is_unknown or shell.hide_variable_value(name, value) != value or _PLACE.search(value):
+        is_own = name in own and name not in recipe
+        is_unknown = is_own and not variables.is_configuration_variable(name, value)
+        if is_unknown or not _is_public(name, value):
             withheld.append(name)
         else:
             environment[name] = value
-    return _drop_unknown({"environment": environment, "withheld": withheld})
+        given = own.get(name, planned.base.get(name, ""))
+        if not given or name in _DECIDED or not value.endswith(given) or (name in recipe and name not in own):
+            continue  # what was in the shell and went no further counts for nothing
+        if is_unknown or not _is_public(name, given):
+            withheld_set.append(name)
+        else:
+            asked["set-env" if name in own else "shell"][name] = given
+    told = {"environment": environment, **asked, "withheld": withheld, "withheld-set": withheld_set}
+    return _drop_unknown(told)
+
+
+def _is_public(name: str, value: str) -> bool:
+    """Tell whether a variable names no secret and no place."""
+    return shell.hide_variable_value(name, value) == value and not _PLACE.search(value)
 
 
 def _list_dependencies(
@@ -133,7 +158,11 @@ def _list_dependencies(
     note = step_run.ready.environment.prefix / resolve_packages.PACKAGES_NOTE
     rocm = resolve_packages.read_installed(note) or {}
     for part in parts.packages:
-        yield _describe_package(part, rocm)
+        yield _describe_package(part, rocm, "rocm")
+    named = {part.name for part in parts.packages}
+    for name, around in rocm.items():  # of a wheel for all families, too: its build had them around it
+        if name not in named and around.version:
+            yield _describe_package(sbom.PackagePart(name, around.version), rocm, "rocm")
     # the inputs of a build have of a package its version and how its record's digest begins; the tools are
     # all that are installed, and from which files
     built_with = set()
@@ -141,12 +170,15 @@ def _list_dependencies(
         if name.startswith(_BUILD_PACKAGE):
             version, _, record = identity.partition(" ")
             package = sbom.PackagePart(name.removeprefix(_BUILD_PACKAGE), version)
-            known = _drop_unknown({"record-sha256-begins": record})
-            yield _drop_unknown({**_describe_package(package, planned.tools), "annotations": known})
+            described = _describe_package(package, planned.tools, "tools")
+            known = {**described.get("annotations", {}), "record-sha256-begins": record}
+            yield _drop_unknown({**described, "annotations": _drop_unknown(known)})
             built_with.add(package.name)
     for name, tool in planned.tools.items():
         if name not in built_with and tool.version:
-            yield _describe_package(sbom.PackagePart(name, tool.version), planned.tools)
+            yield _describe_package(sbom.PackagePart(name, tool.version), planned.tools, "tools")
+    version = step_run.facts.python.version
+    yield {"name": "python", "uri": f"pkg:generic/python@{version}"}
     for name, sha256 in build_trees.hash_compilers(planned.environment).items():
         yield {"name": name, "digest": {"sha256": sha256}}
     # of the image of a container, the registry may be somebody's own
@@ -164,13 +196,17 @@ def _describe_source(source: sbom.SourcePart) -> dict[str, Any]:
 
 
 def _describe_package(
-    part: sbom.PackagePart, files: Mapping[str, resolve_packages.InstalledPackage]
+    part: sbom.PackagePart, installed: Mapping[str, resolve_packages.InstalledPackage], role: str
 ) -> dict[str, Any]:
-    """Return a package as a dependency, with the digest of the file that it was installed from, if known."""
-    dependency, file = statement.describe_package_dependency(part), files.get(part.name)
+    """Return a package as a dependency, with the file that it was installed from and its digest, if known.
+
+    ``role``: what it was installed with, ROCm's packages (``rocm``) or the ``tools`` of the project.
+    """
+    dependency, file = statement.describe_package_dependency(part), installed.get(part.name)
     if file is None or not file.sha256:
         return dependency
-    return {**dependency, "digest": {**dependency.get("digest", {}), "sha256": file.sha256}}
+    digest = {**dependency.get("digest", {}), "sha256": file.sha256}
+    return {**dependency, "digest": digest, "annotations": {"file": file.file, "installed-with": role}}
 
 
 def _describe_run(env: Mapping[str, str], moment: BuildMoment) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from rocm_wheels.compile import build_request, build_trees
 from rocm_wheels.compile.environment import compose_environment, list_exact_pins
-from rocm_wheels.compile.variables import prepend_path
+from rocm_wheels.compile.variables import USER_VARIABLES, prepend_path
 from rocm_wheels.core import errors, shell
 from rocm_wheels.models import gfx, torch_features
 from rocm_wheels.models.project import Project, load_project
@@ -23,14 +23,6 @@ from rocm_wheels.pipeline.facts import Facts, find_torch_version
 from rocm_wheels.pipeline.step import NotYet, Step
 from rocm_wheels.sdk import resolve_packages, rocm_sdk
 
-# What the user may have set that reaches a wheel, or the programs that make it, without a configure step
-_USER_VARIABLES = (
-    "PYTHONPATH",
-    "PYTHONHASHSEED",
-    "SOURCE_DATE_EPOCH",
-    "PYTORCH_VERSION",
-    "TORCH_PACKAGE_NAME",
-)
 _EXTRA_REQUIREMENTS = "PYTORCH_EXTRA_INSTALL_REQUIREMENTS"
 BUILD_STEP_VERSION = "5"  # raise it when this step would make other bytes from the same inputs
 
@@ -174,7 +166,7 @@ def _list_inputs(
     variables += [pin.variable for pin in build.pins]
     variables += request.triton_environment if request.project.name == "triton" else ()
     reaching = {name for name in variables if name and name in environment}
-    reaching |= {name for name in _USER_VARIABLES if name in facts.env}
+    reaching |= {name for name in USER_VARIABLES if name in facts.env}
     key = build_trees.make_tree_key(request, environment, python=python, python_tag=ready.python_tag)
     inputs = {name: value for name, value in key.parts.items() if "LAUNCHER" not in name}
     inputs |= {name: shell.redact_for_comparison(name, environment[name]) for name in reaching}

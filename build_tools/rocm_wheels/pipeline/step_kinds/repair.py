@@ -105,6 +105,7 @@ def _repair_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.Pac
                 sources,
                 lock={"sha256": digest} if digest else None,
                 repair=facts.request.repair,
+                **{"platform-tag": facts.request.platform_tag},
             ),
             **described,
         )
