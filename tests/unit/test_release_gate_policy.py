@@ -20,6 +20,10 @@ MESSAGES = "policy"
 KEY = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'A' * 43}"
 _WHO = "owner: bob, reason: known, expires: 2026-12-24"
 WAIVER = f"waivers: [{{rule: smoke, channels: [nightly], gfx: gfx942, {_WHO}}}]"
+REPRODUCED = (
+    ONE.replace("smoke:", "provenance: {signed_by: [ann]}, reproduced: {fresh: 90d, by: [lab]}, smoke:")
+    + f"\nsigners: {{ann: {KEY}, lab: {KEY.replace('AAAAI', 'AAAAIB', 1)[:-1]}}}"
+)
 WRONG = {
     "no channels": "waivers: []",
     "an unknown channel": ONE.replace("nightly", "nightli"),
@@ -35,6 +39,11 @@ WRONG = {
     "an exception of nobody": ONE + "\nfamilies:\n  gfx1031:\n    bypass_tests_for_releases: true",
     "a family without audit": ONE + "\nfamilies: {gfx1031: {channels: {nightly: {not_needed: [audit]}}}}",
     "an unknown target": f"{ONE}\n{WAIVER.replace('gfx942', 'gfx943')}",
+    "a reproducer whom nobody knows": REPRODUCED.replace("by: [lab]", "by: [lib]"),
+    "who builds reproduces": REPRODUCED.replace("signed_by: [ann]", "signed_by: [lab]"),
+    "reproduced by nobody": REPRODUCED.replace("by: [lab]", "by: []"),
+    "a waiver of reproduced for a family": f"{ONE}\nwaivers: [{{rule: reproduced, channels: [nightly],"
+    f" family: gfx1030, {_WHO}}}]",
     "a waiver of audit": f"{ONE}\n{WAIVER.replace('smoke', 'audit')}",
     "a waiver of hashes": f"{ONE}\n{WAIVER.replace('smoke', 'hashes')}",
     "a waiver of nobody": f"{ONE}\n{WAIVER.replace('owner: bob, ', '')}",

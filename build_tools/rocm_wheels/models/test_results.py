@@ -15,7 +15,7 @@ from pydantic import AwareDatetime, Field, StringConstraints, model_validator
 from rocm_wheels.core import records
 from rocm_wheels.models import lock, tested_machine
 
-ResultKind = Literal["audit", "resolver", "smoke", "tests"]
+ResultKind = Literal["audit", "reproduced", "resolver", "smoke", "tests"]
 RESULT_KINDS: tuple[ResultKind, ...] = get_args(ResultKind)
 TestOutcome = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing"]
 Verdict = Literal[

@@ -31,6 +31,7 @@ from rocm_wheels.release.policy import (
     FreshRule,
     GpuRule,
     Policy,
+    ReproducedRule,
     SpeedRule,
     TestsRule,
     Waiver,
@@ -498,6 +499,52 @@ def _judge_files(case: GateCase, kind: EvidenceKind, rule: FreshRule) -> RuleRes
     return replace(result, outcome="pass", reasons=(passed, *_state_overcome(result)))
 
 
+def judge_reproduction(
+    case: GateCase, rule: ReproducedRule, statements: Mapping[str, set_statements.StoredStatement]
+) -> RuleResult:
+    """Return whether every wheel was built again with the same bytes, by somebody who did not build it.
+
+    A pass of anybody else than the rule names is none. Who signed the statement of one of the wheels that a
+    pass is about built it. A failure counts as any other does, whoever found it.
+    """
+    builders = {
+        stored.id: {statements[sha256].signer for sha256 in stored.evidence.hashes if sha256 in statements}
+        for stored in case.evidence
+    }
+    own = [item for item in case.evidence if item.signer and item.signer in builders[item.id]]
+    others = tuple(
+        item
+        for item in case.evidence
+        if not item.evidence.passed or (item.signer in rule.by and item not in own)
+    )
+    measure = case.make_measure()
+    scales = weighing.Scales(case.document, others, case.now, True, case.rules.signed)
+    weighed = scales.weigh("reproduced", None, measure, rule.fresh)
+    result = _begin_result("reproduced", weighed)
+    if weighed.failing:
+        return case.apply_waivers(replace(result, reasons=(_state_failure(case, weighed),)))
+    files = [
+        file
+        for file in case.document.files
+        if not rule.projects or (wheel_set.find_host_project(file.project) or file.project) in rule.projects
+    ]
+    uncovered = tuple(file.name for file in files if file.sha256 not in weighed.covered)
+    if not files or uncovered:
+        lacks = [reason("uncovered", files=uncovered or rule.projects, wheels=len(files) or 1)]
+        found = [
+            item for item in case.evidence if item.evidence.kind == "reproduced" and item.evidence.passed
+        ]
+        if signers := sorted({item.signer for item in own if item in found}):
+            lacks.append(reason("own-build", signers=tuple(signers)))
+        elif unlisted := [item for item in found if item.signer not in rule.by]:
+            lacks.append(reason("unsigned", passes=len(unlisted)))
+        lacks += _state_lacks(case, weighed, measure, rule.fresh)
+        return case.apply_waivers(replace(result, reasons=tuple(lacks)))
+    by = tuple(sorted({item.signer for item in weighed.passing}))
+    passed = reason("reproduced", wheels=len(files), by=by)
+    return replace(result, outcome="pass", reasons=(passed, *_state_overcome(result)))
+
+
 # ---- a whole set
 
 
@@ -535,6 +582,8 @@ def judge_set(
         # nobody can waive a statement that is wrong
         may_waive = judged.outcome == "fail" and "bad-statement" not in judged.codes
         results.append(case.apply_waivers(judged) if may_waive else judged)
+    if rules.reproduced is not None:
+        results.append(judge_reproduction(case, rules.reproduced, statements))
     if rules.resolver is not None:
         results.append(_judge_files(case, "resolver", rules.resolver))
     if rules.smoke is not None:
@@ -581,9 +630,10 @@ def judge_staged_set(
     evidence = read_evidence(store, document, signers=policy.signers, env=env)
     warn_of_wrong_clocks(evidence, now)
     paths = FamilyPaths(document.family)
-    is_required = policy.rules_for(channel, document.family).provenance is not None
+    rules = policy.rules_for(channel, document.family)
+    asks_builders = rules.provenance is not None or rules.reproduced is not None
     statements = set_statements.read_set_statements(
-        store, paths, document, policy.signer_keys if is_required else {}, env
+        store, paths, document, policy.signer_keys if asks_builders else {}, env
     )
     faults = (digests or stored_digests.StoredDigests()).list_wheel_faults(store, paths, document)
     for lock in document.locks:
@@ -596,7 +646,7 @@ def judge_staged_set(
         if digest != lock.digest:
             faults.append(reason("other-bytes", file=name, sha256=digest))
     earlier = list[EarlierSet]()
-    if policy.rules_for(channel, document.family).speed is not None:
+    if rules.speed is not None:
         shown = channels.read_channel(store, paths, channel).channel
         entries = shown.sets[: shown.shown.index(document.id)] if document.id in shown.shown else shown.sets
         documents = channels.read_shown_sets(store, paths, entries)

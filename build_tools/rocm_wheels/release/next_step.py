@@ -67,6 +67,9 @@ def find_step(verdict: Verdict, result: RuleResult, words: CommandWords = _NO_WO
             return step.format(channel=verdict.channel)
     if result.rule in {"audit", "resolver"}:
         return words.format_line("set check", verdict.set, *sign)
+    if result.rule == "reproduced" and "failed" not in facts:
+        build = words.format_line("set reproduce", verdict.set, "--sign-with", "KEY")
+        return f"on another machine than the builder's: {build}"
     if "failed" in facts:
         failed = facts["failed"]
         passes = "a pass" if failed["passes"] == 1 else f"{failed['passes']} passes in a row"

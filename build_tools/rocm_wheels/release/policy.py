@@ -157,6 +157,18 @@ class FreshRule(records.Record):
     fresh: PolicyAge
 
 
+class ReproducedRule(FreshRule):
+    """``reproduced``: one of ``by`` built every wheel again, from what the set says, and got its bytes.
+
+    ``by`` are ``signers`` of the policy: a pass counts that one of them signed, also where a channel takes
+    unsigned results. Who signed the statement of a wheel does not count for it: that is who built it.
+    ``projects`` (normalized names): only the wheels of these, device wheels included; none: all of the set.
+    """
+
+    by: tuple[PrintableName, ...] = Field(min_length=1)
+    projects: tuple[PrintableName, ...] = ()
+
+
 class GpuRule(records.Record):
     """A rule about GPUs: on ``every`` target of the set or on ``one``, with ``every`` Python or with ``one``.
 
@@ -206,6 +218,7 @@ class ChannelRules(records.Record):
     audit: FreshRule
     complete: CompleteRule | None = None
     provenance: ProvenanceRule | None = None
+    reproduced: ReproducedRule | None = None
     resolver: FreshRule | None = None
     smoke: GpuRule | None = None
     speed: SpeedRule | None = None
@@ -218,6 +231,7 @@ class ChangedRules(records.Record):
     audit: FreshRule | None = None
     complete: CompleteRule | None = None
     provenance: ProvenanceRule | None = None
+    reproduced: ReproducedRule | None = None
     resolver: FreshRule | None = None
     smoke: GpuRule | None = None
     speed: SpeedRule | None = None
@@ -283,6 +297,8 @@ class Waiver(records.Record):
             raise _make_policy_error("a waiver names a family, a gfx or a set")
         if self.gfx and self.rule not in _GPU_RULES:
             raise _make_policy_error(f"{self.rule} is about no GPU: name a family or a set, no gfx")
+        if self.rule == "reproduced" and not self.set:
+            raise _make_policy_error("reproduced is waived for one set alone: name it")
         if self.suite and self.rule != "tests":
             raise _make_policy_error(f"{self.rule} has no suites: suite is for waivers of tests")
         return self
@@ -327,6 +343,7 @@ class Policy(records.Record):
     @model_validator(mode="after")
     def _check_consistency(self) -> Policy:
         for rules, rules_location in self._list_rules():
+            self._check_reproducers(rules, rules_location)
             for signer in rules.provenance.signed_by if rules.provenance is not None else ():
                 if signer not in self.signer_keys:
                     message = f"there is no signer {signer}{tables.suggest_name(signer, self.signer_keys)}"
@@ -347,6 +364,16 @@ class Policy(records.Record):
                     f"{other} and {name} have one key: who signs is one person", "signers", name
                 )
         return self
+
+    def _check_reproducers(self, rules: ChannelRules | ChangedRules, location: tuple[str, ...]) -> None:
+        """Raise for who reproduces and is no signer, or is one of those who sign what they built."""
+        builders = rules.provenance.signed_by if rules.provenance is not None else ()
+        for name in rules.reproduced.by if rules.reproduced is not None else ():
+            message = f"there is no signer {name}{tables.suggest_name(name, self.signers)}"
+            if name in builders:
+                message = f"{name} signs what it built (provenance), and cannot say that others get the same"
+            if name in builders or name not in self.signers:
+                raise records.make_record_error(message, *location, "reproduced", "by")
 
     def _list_rules(self) -> Iterator[tuple[ChannelRules | ChangedRules, tuple[str, ...]]]:
         """Yield all rules, and where each of them stands."""

@@ -36,7 +36,8 @@ from rocm_wheels.release.verdict import REPORTED, TargetTestState
 from rocm_wheels.stores.store import RUN_AGAIN_TIP, ChangedInStoreError, Store, change_documents, read_files
 from rocm_wheels.wheels import dist_info
 
-_RULES_WITH_AGE = ("audit", "resolver", "smoke", "tests")
+_RULES_ABOUT_FILES = ("audit", "reproduced", "resolver")
+_RULES_WITH_AGE = (*_RULES_ABOUT_FILES, "smoke", "tests")
 _ANY_AGE = timedelta(days=36500)
 WHOLENESS_RULES = frozenset({"audit", "hashes", "files"})  # without these no pass counts
 
@@ -128,7 +129,7 @@ def make_set_status(
     failed: tuple[str, ...] = tuple(  # not for want of evidence, but by a failure or a change
         item.rule
         for item in verdict.failures
-        if item.rule == "hashes" or (item.rule in {"audit", "resolver"} and bad.intersection(item.evidence))
+        if item.rule == "hashes" or (item.rule in _RULES_ABOUT_FILES and bad.intersection(item.evidence))
     )
     faults = [f"{rule}: failed" for rule in failed]
     if slower := [item for item in verdict.failures if "slower" in item.codes]:

@@ -11,7 +11,17 @@ from datetime import datetime
 from typing import Any, Final, Literal, get_args
 
 RuleName = Literal[
-    "signers", "hashes", "audit", "complete", "provenance", "resolver", "smoke", "speed", "tests", "channel"
+    "signers",
+    "hashes",
+    "audit",
+    "complete",
+    "provenance",
+    "reproduced",
+    "resolver",
+    "smoke",
+    "speed",
+    "tests",
+    "channel",
 ]
 RULE_NAMES: tuple[RuleName, ...] = get_args(RuleName)
 RuleOutcome = Literal["pass", "fail", "waived", "bypassed"]
@@ -39,6 +49,8 @@ ReasonCode = Literal[
     "no-statement",  # files, wheels (how many there are)
     "unsigned-statement",  # files, wheels, signers
     "bad-statement",  # fault
+    "reproduced",  # built again with the same bytes: wheels, by (signers)
+    "own-build",  # its passes are by who built the wheels: signers
     "passed",  # pythons, counts, age, host, by
     "all-passed",  # of files: wheels
     "overcome",  # failures that passes made good: failures

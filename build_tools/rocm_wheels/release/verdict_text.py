@@ -144,6 +144,8 @@ _REASONS: dict[ReasonCode, str | Callable[[Mapping[str, Any]], str]] = {
     "no-statement": _describe_files("no statement for {count}"),
     "unsigned-statement": _describe_files("{count} not signed by {signers}", "statement"),
     "bad-statement": "{fault}",
+    "reproduced": "{wheels:wheel} built again with the same bytes, by {by:list}",
+    "own-build": "{signers:list} built the wheels, and cannot reproduce them as well",
     "passed": lambda facts: (
         f"passed{_with_pythons(facts['pythons'])} "
         + _FactFormatter().format("({counts:counts}; {age:age} ago on {host}, by {by})", **facts)

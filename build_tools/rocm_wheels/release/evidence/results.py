@@ -40,7 +40,9 @@ from rocm_wheels.wheels import dist_info
 
 _MOST_NAMES_SHOWN = 3
 RESULTS_FILE = "results.json"
-_OWN_RESULTS = (RESULTS_FILE, "audit.json", "resolver.json")  # of tests, of `set check`
+_FILE_KINDS = ("audit", "reproduced", "resolver")  # about files, not about what they do
+# of tests, of `set check`, of `set reproduce`
+_OWN_RESULTS = (RESULTS_FILE, "audit.json", "resolver.json", "reproduced.json")
 
 
 def read_results(paths: Sequence[Path], submission: EvidenceSubmission) -> list[Evidence]:
@@ -216,7 +218,7 @@ def make_results_evidence(
             *untested,
             f"{tables.format_count(known, 'failure was', 'failures were')} known" if known else "",
             f"{left_out} known to hang or crash" if left_out else "",
-            tables.format_count(len(group), "wheel") if results.kind in {"audit", "resolver"} else "",
+            tables.format_count(len(group), "wheel") if results.kind in _FILE_KINDS else "",
         ]
         outcome: EvidenceOutcome = counts.decide_outcome()
         if results.lost_gpu:
