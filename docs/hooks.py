@@ -326,7 +326,7 @@ EXAMPLES = {
     "sha256": "SHA256",
     "name": "NAME",
     "channel": "CHANNEL",
-    "gfx": "GFX",
+    "view": "GFX",
     "digest": "SHA256",
 }
 

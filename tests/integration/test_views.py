@@ -76,6 +76,27 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sets]:
         yield Sets(tmp_path_factory.mktemp("sets"), root, server.url)
 
 
+class SplitSets(Sets):
+    """The same of a split torch: plain `torch` is host and device wheels, of one set or the other."""
+
+    world = stores.SplitWorld
+    parts = frozenset(
+        {
+            "amd-torch-device",
+            f"amd-torch-device-{TARGET}",
+            "rocm-bootstrap",
+            f"rocm-sdk-device-{TARGET}",
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def split_sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sets]:
+    root = tmp_path_factory.getbasetemp()
+    with serve_folder(root) as server:
+        yield SplitSets(tmp_path_factory.mktemp("split sets"), root, server.url)
+
+
 def clean_run(sets: Sets, place: Path) -> tuple[list[str], dict[str, bytes]]:
     """Return the writes of a refresh that nothing happened to, and what came of it."""
     store = sets.store(sets.copy(place))
@@ -96,9 +117,11 @@ def require_finished(sets: Sets, place: Path, wanted: dict[str, bytes]) -> None:
 
 
 @pytest.mark.contract
+@pytest.mark.parametrize("kind", ["sets", "split_sets"])
 def test_a_refresh_that_was_killed_is_finished_and_a_view_is_one_set_or_the_other(
-    sets: Sets, tmp_path: Path, exhaustive: bool
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, exhaustive: bool
 ) -> None:
+    sets: Sets = request.getfixturevalue(kind)
     before = sets.copy(tmp_path / "before")
     assert sets.get(before) == sets.get(before, "pip") == "new"
     writes, wanted = clean_run(sets, tmp_path / "clean")

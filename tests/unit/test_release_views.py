@@ -168,7 +168,7 @@ A = SETS[0].id
 
 
 def own_part(known: refresh.SetStatus, public: SupportDocument, *views: str) -> SupportDocument:
-    shown = [(gfx, [known]) for gfx in views]
+    shown = [support.ShownView(gfx, (gfx,), (known,)) for gfx in views]
     return support.make_channel_part(PATHS, "stable", [known], [known], shown, public)
 
 

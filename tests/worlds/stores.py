@@ -13,14 +13,18 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
+import binaries
 import pytest
+from commands import call
 from crash import FaultyStore, Killed, Watched
 from documents import said
+from packaging.utils import canonicalize_name
 from pydantic import ValidationError
 from pythons import plan_by_pip, plan_by_uv
+from rocm import link_fat_library, link_stub
 from servers import serve_folder
 from wheels import Draft, embed_parts, library
 
@@ -128,7 +132,7 @@ class World:
 
     def next(self, folder: Path, version: str = "2.9.2") -> World:
         """Return the wheels of another version, with the same triton."""
-        other = World(folder, version)
+        other = type(self)(folder, version)
         other.wheels[0] = self.wheels[0]
         return other
 
@@ -141,6 +145,30 @@ class World:
         family = [] if "--family" in more else ["--family", FAMILY]
         options = ["--lock", str(self.lock), *family, *more]
         return ["set", "stage", str(store), *map(str, self.wheels), *options]
+
+
+class SplitWorld(World):
+    """The same with a host wheel of torch, its device wheels and selector, as our command writes them."""
+
+    targets: ClassVar[Sequence[str]] = (TARGET,)
+
+    def __post_init__(self) -> None:
+        if not self.lock.exists():
+            whole = self.folder / "whole"
+            whole.mkdir(parents=True)
+            made = drafts(self.version, text=self.text, targets=self.targets)
+            torch = made.pop("torch")
+            code = binaries.bundle(binaries.HOST, *map(binaries.hip, self.targets))
+            linked_to = link_stub(whole)
+            torch.members["torch/lib/libtorch_hip.so"] = link_fat_library(
+                whole, "libtorch_hip.so", [code], linked_to
+            )
+            call("wheel", "split", torch.write(whole), "-o", self.folder)
+            for draft in made.values():
+                draft.write(self.folder)
+            write_lock(self.lock, a_lock(targets=self.targets))
+        super().__post_init__()
+        self.wheels.sort(key=lambda wheel: not wheel.name.startswith("triton-"))
 
 
 def add_statement(wheel: Path, project: str, commit: str, lock: bytes) -> None:
@@ -165,6 +193,15 @@ def rocm_wheel(folder: Path) -> Path:
         "rocm", ROCM, "py3-none-any", members={"rocm.py": b""}, fields=["Provides-Extra: libraries"]
     )
     return draft.write(folder)
+
+
+def device_packages(folder: Path, targets: Sequence[str]) -> list[Path]:
+    """Write what stands for ROCm's packages that host and device wheels require besides."""
+    made = [Draft("rocm_bootstrap", "1.0", "py3-none-any", members={"rocm_bootstrap.py": b""})]
+    for gfx in targets:
+        members = {f"rocm_device_{gfx}.py": b""}
+        made.append(Draft(f"rocm_sdk_device_{gfx}", ROCM, "py3-none-any", members=members))
+    return [draft.write(folder) for draft in made]
 
 
 def links_of(page: bytes) -> dict[str, str]:
@@ -418,13 +455,13 @@ def channel_of(store: Store) -> channel.Channel:
 class Sets:
     """A folder in which two sets are staged, and the first is promoted; installers are asked of ``pages``."""
 
-    pages = PAGES
+    pages, world, parts = PAGES, World, frozenset[str]()
 
     def __init__(self, folder: Path, root: Path, url: str) -> None:
         self.root, self.url, self.home = root, url, folder
         own = {"PATH": "/usr/bin:/bin", "HOME": str(folder)}
         self.env = {**own, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
-        first = World(folder / "1")
+        first = self.world(folder / "1")
         self.worlds = [first, first.next(folder / "2")]
         self.place = folder / "store"
         store = FolderStore(self.place)
@@ -433,7 +470,8 @@ class Sets:
         self.documents = [wheel_set.find_set(store, world.plan().document.id) for world in self.worlds]
         self.old, self.new = self.documents
         self.fill(self.store(self.place))
-        update.add_wheels(self.place / "rocm", [rocm_wheel(folder)], now=NOW)
+        needed = [rocm_wheel(folder), *device_packages(folder, [TARGET])]
+        update.add_wheels(self.place / "rocm", needed, now=NOW)
         self.asked: dict[str, str] = {}
 
     def fill(self, store: Store) -> None:
@@ -465,7 +503,7 @@ class Sets:
         found = plan_by_pip(words, self.env) if tool == "pip" else plan_by_uv(words, self.env)
         if not found:
             return "none"
-        assert set(found) == {"torch", "torchvision", "triton", "rocm"}
+        assert {*map(canonicalize_name, found)} == {"torch", "torchvision", "triton", "rocm", *self.parts}
         return {OLD: "old", NEW: "new"}[("torch", found["torch"], found["torchvision"])]
 
 

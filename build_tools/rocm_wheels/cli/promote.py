@@ -327,7 +327,8 @@ def refresh_command(run: ReleaseRun, *, public_url: str | None, sign_anew: bool)
     """Bring pages, views and support.json of STORE to what is known of released sets now.
 
     Channels tell of results that came after a release. A view (FAMILY/by-gfx/GFX/CHANNEL/) is an index of the
-    newest set that passed on that GPU, of each platform: that of the newest torch, whichever came last.
+    newest set that passed on that GPU, of each platform: that of the newest torch, whichever came last. In
+    place of GFX is the name of a list of GPUs (`views` of the policy): it passed on all of them.
     promote and demote do the same in the end. A run that was killed is finished by the same command; what is
     as it should be is not written. A channel that another process is changing is left as it is (exit code
     15). With --sign-with each channel gets a signed manifest: readers with --released-by take nothing else,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from rocm_wheels.core import errors, parallel
 from rocm_wheels.index.folder import METADATA_SUFFIX
 from rocm_wheels.release import channel as channels
-from rocm_wheels.release import pages, policy, refresh, support, wheel_set
+from rocm_wheels.release import pages, policy, refresh, support, view_selectors, wheel_set
 from rocm_wheels.release.evidence.evidence import parse_evidence
 from rocm_wheels.release.store_paths import SET_FILE, SUPPORT_FILE, FamilyPaths
 from rocm_wheels.stores.store import NotInStoreError, Store, put_file, read_files
@@ -209,6 +209,7 @@ class _FamilyCheck:
         paths, expected = self.paths, dict[str, bytes]()
         for document in self.documents.values():
             expected |= pages.make_index_pages(paths.set_index(document.id), paths, [document])
+            expected |= view_selectors.make_earlier_files(paths, document, self.listed)
         told, _ = support.read_document(self.store, paths.support_document)
         for index in told.channels:
             if (path := paths.channel_document(index.channel)) not in self.listed:
@@ -231,7 +232,9 @@ class _FamilyCheck:
             for view in told.views:
                 members = [self.documents[item.set] for item in view.sets if item.set in self.documents]
                 if view.channel == name and members:
-                    expected |= pages.make_index_pages(paths.view_pages(view.gfx, name), paths, members)
+                    folder = paths.view_pages(view.gfx, name)
+                    expected |= pages.make_index_pages(folder, paths, members, view.targets)
+                    expected |= view_selectors.make_selector_files(paths, members, view.targets)
         self.known |= expected.keys()
         present = read_files(self.store, expected.keys() & self.listed.keys())
         for path, content in expected.items():

@@ -8,9 +8,10 @@ ours, and that the page is still as it was seen; what is as it should be stays u
 
 from __future__ import annotations
 
+import hashlib
 import json
 import posixpath
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
@@ -23,7 +24,7 @@ from rocm_wheels.index.pages import (
     make_root_json,
     make_variants_files,
 )
-from rocm_wheels.release import wheel_set
+from rocm_wheels.release import view_selectors, wheel_set
 from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.stores.store import Store, put_file
 
@@ -44,18 +45,31 @@ class SetNote:
 
 
 def make_index_pages(
-    folder: str, paths: FamilyPaths, documents: Iterable[wheel_set.SetDocument]
+    folder: str,
+    paths: FamilyPaths,
+    documents: Iterable[wheel_set.SetDocument],
+    targets: Collection[str] = (),
 ) -> dict[str, bytes]:
     """Return the pages of an index of sets in ``folder``, by their paths in the store: root pages last.
 
-    A wheel that several sets have is as old as the first of them.
+    A wheel that several sets have is as old as the first of them. An index for ``targets`` lists device
+    selectors for these, where sets have device wheels, in place of those that bring nothing.
     """
     projects: dict[str, dict[str, IndexEntry]] = {}
     for document in documents:
         for file in document.files:
-            entries = projects.setdefault(file.project, {})
-            if file.name not in entries:
-                entries[file.name] = _make_entry(file, f"{folder}/{file.project}", paths, document.created)
+            page = f"{folder}/{file.project}"
+            entry = _make_entry(file, page, paths, document.created)
+            if selector := view_selectors.make_view_selector(document, file, targets):
+                entry = replace(
+                    entry,
+                    name=selector.file,
+                    size=len(selector.content),
+                    sha256=hashlib.sha256(selector.content).hexdigest(),
+                    metadata=hashlib.sha256(selector.metadata).hexdigest(),
+                    place=posixpath.relpath(paths.selectors_folder(document.id), page) + "/",
+                )
+            projects.setdefault(file.project, {}).setdefault(entry.name, entry)
     pages: dict[str, bytes] = {}
     for project in sorted(projects):
         listed = sort_entries(projects[project])

@@ -77,6 +77,13 @@ def _check_waivable(value: str) -> str:
     return value
 
 
+def _sort_targets(targets: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a list of targets as each way to write it means it."""
+    if not targets:
+        raise _make_policy_error("it must name a GPU target")
+    return tuple(sorted(set(targets)))
+
+
 def _check_public_key(value: str) -> str:
     if not ssh_signature.is_public_key(value):
         raise _make_policy_error("it must be a public Ed25519 key: ssh-ed25519 AAAA…")
@@ -131,6 +138,14 @@ PolicyTarget = Annotated[
     str, AfterValidator(lambda value: _require_known_name("GPU target", value, get_gfx_targets()))
 ]
 WaivableRule = Annotated[str, AfterValidator(_check_waivable)]
+ListName = Annotated[  # of a folder: some file systems do not tell large letters from small ones
+    str,
+    records.require_pattern(
+        r"(?!gfx)[a-z][a-z0-9_-]*",
+        "a name such as datacenter: small letters, digits, - and _; with gfx begin those of targets",
+    ),
+]
+TargetList = Annotated[tuple[PolicyTarget, ...], AfterValidator(_sort_targets)]
 PublicKey = Annotated[str, AfterValidator(_check_public_key)]
 PolicySigner = Annotated[
     Annotated[PublicKey, Tag("key")] | Annotated[sigstore_bundle.WorkflowIdentity, Tag("workflow")],
@@ -330,6 +345,7 @@ class Policy(records.Record):
 
     ``signed_for``: how long the signature of what a channel shows holds; half of it later `set refresh` signs
     anew. ``other_indexes``: where wheels find what is not in their set (ROCm), for ``support.json``.
+    ``views``: lists of targets that have a view of their own, beside those of each target.
     """
 
     channels: Mapping[ChannelKey, ChannelPolicy] = Field(min_length=1)
@@ -339,6 +355,7 @@ class Policy(records.Record):
     retention: RetentionPolicy = RetentionPolicy()
     signed_for: PolicyAge = timedelta(days=14)
     other_indexes: tuple[Annotated[str, AfterValidator(_check_address)], ...] = ()
+    views: Mapping[ListName, TargetList] = {}
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Policy:

@@ -3,7 +3,8 @@
 A gate asks how old evidence is; once a set is out, its users are told what was found, and when. So age does
 not matter here. Waivers and named exceptions are told as they are today: those that ended are not.
 
-For a channel and a GPU target a view shows the newest set that passed on it, of each platform. Where the
+For a channel and a GPU target, or a list of them that the policy names, a view shows the newest set that
+passed on it, on all of the list, of each platform. Where the
 channel does not ask for signatures a pass that nobody known signed counts, too; of the newest version a set
 with a signed one goes first. Where no set passed there is no view: nothing is found (404), and never another
 set. A set that fails later leaves, and the one before it is back. While a view changes it shows the old sets
@@ -28,12 +29,19 @@ from rocm_wheels.index.folder import HTML_PAGE, METADATA_SUFFIX
 from rocm_wheels.models import project_names
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.release import channel as channels
-from rocm_wheels.release import gate, pages, signing, support, verdict_text, wheel_set
+from rocm_wheels.release import gate, pages, signing, support, verdict_text, view_selectors, wheel_set
 from rocm_wheels.release.evidence.store import StoredEvidence, read_evidence
 from rocm_wheels.release.policy import Policy, check_public_url
 from rocm_wheels.release.store_paths import SUPPORT_FILE, FamilyPaths
 from rocm_wheels.release.verdict import REPORTED, TargetTestState
-from rocm_wheels.stores.store import RUN_AGAIN_TIP, ChangedInStoreError, Store, change_documents, read_files
+from rocm_wheels.stores.store import (
+    RUN_AGAIN_TIP,
+    ChangedInStoreError,
+    Store,
+    change_documents,
+    put_file,
+    read_files,
+)
 from rocm_wheels.wheels import dist_info
 
 _RULES_ABOUT_FILES = ("audit", "reproduced", "resolver")
@@ -43,7 +51,10 @@ WHOLENESS_RULES = frozenset({"audit", "hashes", "files"})  # without these no pa
 
 
 class ViewChange(NamedTuple):
-    """What a view shows of a platform: the set ``before`` and the one ``now``, None for none."""
+    """What a view shows of a platform: the set ``before`` and the one ``now``, None for none.
+
+    ``gfx`` is the view's name: a target, or what the policy calls a list of them.
+    """
 
     gfx: str
     before: str | None
@@ -67,9 +78,9 @@ class SetStatus(support.PublishedSet):
         """Whether something failed since it was released."""
         return self.state in {"tests failed", "checks failed"}
 
-    def rank_for(self, channel: str, gfx: str = "") -> wheel_set.SetRank:
-        """Return what the newest set of a channel is found by; on a target tested ones of a version lead."""
-        tested = self._find_test_state(gfx) == "tested"
+    def rank_for(self, channel: str, targets: Sequence[str] = ()) -> wheel_set.SetRank:
+        """Return what the newest set of a channel is found by; on targets tested ones of a version lead."""
+        tested = {self._find_test_state(gfx) for gfx in targets} == {"tested"}
         return wheel_set.rank_set(
             (self.project,), self.version, self.created, self.set, channel=channel, tested=tested
         )
@@ -178,12 +189,14 @@ def _make_wheel_status(file: wheel_set.SetFile, document: wheel_set.SetDocument)
     )
 
 
-def find_newest_by_platform(sets: Iterable[SetStatus], channel: str, gfx: str = "") -> tuple[SetStatus, ...]:
+def find_newest_by_platform(
+    sets: Iterable[SetStatus], channel: str, targets: Sequence[str] = ()
+) -> tuple[SetStatus, ...]:
     """Return the newest set of each platform, that of Linux first.
 
-    With ``gfx``, of the newest version one that is tested there goes before those that are reported.
+    With ``targets``, of the newest version one that is tested there goes before those that are reported.
     """
-    newest = {status.os: status for status in sorted(sets, key=lambda item: item.rank_for(channel, gfx))}
+    newest = {status.os: status for status in sorted(sets, key=lambda item: item.rank_for(channel, targets))}
     return tuple(newest[platform] for platform in wheel_set.PLATFORM_ORDER if platform in newest)
 
 
@@ -304,11 +317,13 @@ class Refresher:
         shown_pages = pages.make_channel_pages(paths, name, documents, notes)
         folder = paths.channel_pages(name)
         count = pages.exchange_pages(store, folder, shown_pages, (), check, adds=True)
-        views = {
-            gfx: newest
-            for gfx in sorted({target.gfx for status in sets for target in status.targets})
-            if (newest := find_newest_by_platform((item for item in sets if item.passed_on(gfx)), name, gfx))
-        }
+        targets = {target.gfx: (target.gfx,) for status in sets for target in status.targets}
+        views = {}
+        for view, wanted in sorted({**targets, **self.policy.views}.items()):
+            passed = [item for item in sets if all(map(item.passed_on, wanted))]
+            if passed:
+                newest = find_newest_by_platform(passed, name, wanted)
+                views[view] = support.ShownView(view, wanted, newest)
         by_id = {document.id: document for document in documents}
         old = {
             (view.gfx, item.os): item.set
@@ -316,17 +331,18 @@ class Refresher:
             if view.channel == name
             for item in view.sets
         }
-        new = {(gfx, item.os): item.set for gfx, shown in views.items() for item in shown}
-        for gfx in sorted({*views, *(gfx for gfx, _ in old), *store.folders(paths.views_folder)}):
-            earlier = [set_id for (target, _), set_id in old.items() if target == gfx]
-            coming = {status.set: by_id[status.set] for status in views.get(gfx, ())}
-            folder = paths.view_pages(gfx, name)
-            view_pages, written = self._exchange_view(paths, folder, earlier, coming, check)
+        new = {(view.name, item.os): item.set for view in views.values() for item in view.sets}
+        for view in sorted({*views, *(view for view, _ in old), *store.folders(paths.views_folder)}):
+            earlier = [set_id for (old_view, _), set_id in old.items() if old_view == view]
+            shown = views.get(view, support.ShownView(view, ()))
+            coming = {status.set: by_id[status.set] for status in shown.sets}
+            folder = paths.view_pages(view, name)
+            view_pages, written = self._exchange_view(paths, folder, earlier, coming, shown.targets, check)
             shown_pages |= view_pages
             count += written
         public = support.read_public(store).model_copy(update={"other_indexes": self.policy.other_indexes})
         newest = find_newest_by_platform(sets, name)
-        part = support.make_channel_part(paths, name, sets, newest, views.items(), public)
+        part = support.make_channel_part(paths, name, sets, newest, views.values(), public)
         known = {"public_url": public.public_url, "other_indexes": public.other_indexes}
         after = before.with_channel(name, part).model_copy(update=known)
         is_new = after != before or tag is None
@@ -357,32 +373,36 @@ class Refresher:
         listed = self.store.listing(paths.evidence_folder())
         return {item.path for item in listed if item.path.split("/")[2] in channel.shown}
 
-    def _exchange_view(
+    def _exchange_view(  # noqa: PLR0917 - what is shown, and what was
         self,
         paths: FamilyPaths,
         folder: str,
         earlier: Sequence[str],
         documents: Mapping[str, wheel_set.SetDocument],
+        targets: Sequence[str],
         check: pages.Check,
     ) -> tuple[dict[str, bytes], int]:
         """Have the pages of a view show these sets, by their ids, where they showed ``earlier`` ones.
 
-        Returns the pages, and how many were written or removed.
+        What they link to is there before them. Returns them, and how many files were written or removed.
         """
-        store = self.store
+        store, count = self.store, 0
         going = [set_id for set_id in earlier if set_id not in documents]
-        wanted = pages.make_index_pages(folder, paths, documents.values()) if documents else {}
+        wanted = pages.make_index_pages(folder, paths, documents.values(), targets) if documents else {}
         if not documents and store.head(f"{folder}/{HTML_PAGE}") is None and not list(store.listing(folder)):
             return {}, 0
-        if not going and not set(documents) - set(earlier):  # as a rule nothing is written
-            return wanted, pages.exchange_pages(store, folder, wanted, (), check, adds=True)
         leaving = channels.read_remaining_sets(store, paths, going)
-        order, count = channels.sort_projects(store, paths, [*documents.values()], leaving), 0
+        both = [*leaving, *documents.values()]
+        for path, content in view_selectors.make_selector_files(paths, both, targets).items():
+            count += put_file(store, path, content, check)
+        if not going and not set(documents) - set(earlier):  # as a rule nothing is written
+            return wanted, count + pages.exchange_pages(store, folder, wanted, (), check, adds=True)
+        order = channels.sort_projects(store, paths, [*documents.values()], leaving)
         if documents and leaving:
-            both = pages.make_index_pages(folder, paths, [*leaving, *documents.values()])
-            present = read_files(store, both)
-            if any(present[path] not in {both[path], wanted.get(path)} for path in both):
-                count += pages.exchange_pages(store, folder, both, order, check, adds=True)
+            both_pages = pages.make_index_pages(folder, paths, both, targets)
+            present = read_files(store, both_pages)
+            if any(present[path] not in {both_pages[path], wanted.get(path)} for path in both_pages):
+                count += pages.exchange_pages(store, folder, both_pages, order, check, adds=True)
             # else a run that was killed had let the new ones come: old ones go on going
         adds = bool(documents) and not leaving
         count += pages.exchange_pages(store, folder, wanted, order, check, adds=adds)

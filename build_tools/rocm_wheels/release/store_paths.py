@@ -7,6 +7,7 @@
 | ``evidence/ID/….json`` | results about a set | created once |
 | ``channels/NAME.json`` | which sets a channel shows | compare-and-swap |
 | ``simple/``, ``by-gfx/``, ``sets/ID/simple/``, ``support.json`` | what follows | written again |
+| ``sets/ID/selectors/`` | what follows, and is in lock files | with the set alone |
 
 Beside the families lies a ``support.json`` for all of them.
 """
@@ -45,6 +46,10 @@ class FamilyPaths:
         """The index of a set alone, which never changes."""
         return f"{self.set_folder(set_id)}/simple"
 
+    def selectors_folder(self, set_id: str) -> str:
+        """The device selectors that views list for wheels of a set: they stay, for lock files name them."""
+        return f"{self.set_folder(set_id)}/selectors"
+
     @property
     def pool(self) -> str:
         """The folder of all files that sets name."""
@@ -76,12 +81,15 @@ class FamilyPaths:
 
     @property
     def views_folder(self) -> str:
-        """The folder of the views, one below each GPU target."""
+        """The folder of the views, by their names."""
         return f"{self.family}/by-gfx"
 
-    def view_pages(self, gfx: str, channel: str) -> str:
-        """The index of the newest set of a channel that passed on a GPU target, of each platform."""
-        return f"{self.views_folder}/{gfx}/{channel}"
+    def view_pages(self, view: str, channel: str) -> str:
+        """The index of the newest set of a channel, of each platform, that passed on the targets of a view.
+
+        The view is called as its target is, or as the policy calls a list of them.
+        """
+        return f"{self.views_folder}/{view}/{channel}"
 
     @property
     def support_document(self) -> str:

@@ -17,16 +17,18 @@ For installers and people, in one form for a family (``FAMILY/support.json``) an
                                 "pythons": ["3.12"], "when": "2026-11-21" or ""}],
                    "wheels": [{"file", "sha256", "pythons", "platforms", "gfx", "label", "rocm"}],
                    "index", "url", "install"}],
-     "views": [{"family", "channel", "gfx", "set", "version", "index", "url", "install",
+     "views": [{"family", "channel", "gfx": "gfx942", or what the policy calls a list of targets,
+                "targets": ["gfx942"], "set", "version", "index", "url", "install",
                 "sets": [{"os", "set", "version", "install"}]}]}           what it shows, by platform
 
 ``index`` is relative to the URL of the document itself, ``url`` absolute or null. ``install`` has a
 command for ``uv``, one for ``pip`` (null for variants, which it does not know, and for versions that PyPI
 may have, too: without ``+rocm…``), and our own as ``rocm_wheels``, which alone asks which GPU there is;
 where the URL is not known ``{index}`` stands for it. The index of a release never changes; that of a view
-is always at the newest sets of a channel that passed on a target, one of each platform; a channel has all
-of its sets. The newest is that of the newest torch, ``current`` the set that came last. In ``sets`` Linux is
-first, and ``set``, ``version`` and ``install`` beside it are those of the first.
+is always at the newest sets of a channel that passed on its targets, one of each platform, and its commands
+bring device code for these; a channel has all of its sets. The newest is that of the newest torch,
+``current`` the set that came last. In ``sets`` Linux is first, and ``set``, ``version`` and ``install``
+beside it are those of the first.
 
 pip has no first index: it takes what it finds of exactly that version, wherever that is. uv does not look
 further for what the first index has.
@@ -39,6 +41,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field, ValidationError
@@ -116,9 +119,13 @@ class ChannelIndex(_SupportIndex):
 
 
 class ViewIndex(_SupportIndex):
-    """A view: one set of each platform, which others follow. ``set`` is the first."""
+    """A view: one set of each platform, which others follow. ``set`` is the first.
 
-    gfx: wheel_set.TargetName  # a folder is called by it
+    ``gfx`` is its folder's name: that of its target, or of the policy's list of ``targets``.
+    """
+
+    gfx: wheel_set.TargetName | policy.ListName
+    targets: tuple[wheel_set.TargetName, ...]
     set: wheel_set.SetId
     version: str
     sets: tuple[PlatformSet, ...]
@@ -139,6 +146,15 @@ class PublishedSet(records.Record):
     told: tuple[str, ...]
     targets: tuple[TargetStatus, ...]
     wheels: tuple[WheelStatus, ...]
+
+
+@dataclass(frozen=True)
+class ShownView:
+    """What a view shows: the newest set of each platform that passed on its targets; none: it is gone."""
+
+    name: str
+    targets: tuple[str, ...]
+    sets: tuple[PublishedSet, ...] = ()
 
 
 class SupportRelease(PublishedSet, _SupportIndex):
@@ -205,13 +221,13 @@ def make_channel_part(  # noqa: PLR0917 - what is said of a channel
     channel: str,
     releases: Sequence[PublishedSet],
     newest: Sequence[PublishedSet],
-    views: Iterable[tuple[str, Sequence[PublishedSet]]],
+    views: Iterable[ShownView],
     public: SupportDocument,
 ) -> SupportDocument:
     """Return what the document of a family says of one channel.
 
     ``releases`` are the sets that it shows, the last one last; ``newest`` the newest of each platform;
-    ``views`` the sets of each target's view.
+    ``views`` those that show sets.
     """
 
     def describe(folder: str, shown: Sequence[PublishedSet], **details: object) -> dict[str, object]:
@@ -239,8 +255,15 @@ def make_channel_part(  # noqa: PLR0917 - what is said of a channel
     folder = paths.channel_pages(channel)
     channels = [describe(folder, newest, current=releases[-1].set)] if newest else []
     view_indexes = [
-        describe(paths.view_pages(gfx, channel), shown, gfx=gfx, set=shown[0].set, version=shown[0].version)
-        for gfx, shown in views
+        describe(
+            paths.view_pages(view.name, channel),
+            view.sets,
+            gfx=view.name,
+            targets=view.targets,
+            set=view.sets[0].set,
+            version=view.sets[0].version,
+        )
+        for view in views
     ]
     return SupportDocument(
         channels=tuple(map(ChannelIndex.model_validate, channels)),

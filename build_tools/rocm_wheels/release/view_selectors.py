@@ -1,0 +1,78 @@
+"""Make the device selectors that views list, so that a plain ``pip install torch`` brings device code there.
+
+The host wheel of a split set requires a selector of its own version (``amd-torch-device``). The set has a
+neutral one, which brings nothing; in its place the view of a target lists one that requires the host with the
+extras of the view's targets. So the host is stored once, and no METADATA of it is ever another.
+
+A selector lies with its set and not with the page that lists it: lock files name its URL, which holds while
+the set is there, whichever set the view is at by then. Its build tag says its targets, and with the document
+of the set its bytes follow from its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from rocm_wheels.core import errors
+from rocm_wheels.index.folder import METADATA_SUFFIX
+from rocm_wheels.package.device_selector import Selector, make_selector
+from rocm_wheels.release import wheel_set
+from rocm_wheels.release.store_paths import FamilyPaths
+from rocm_wheels.variants import device_names
+from rocm_wheels.wheels import dist_info
+
+
+def make_view_selector(
+    document: wheel_set.SetDocument, file: wheel_set.SetFile, targets: Collection[str]
+) -> Selector | None:
+    """Return what a view of some targets lists in place of a wheel of a set.
+
+    None: the wheel itself, which is no selector, or whose host has no device wheels for these targets.
+    """
+    host = wheel_set.find_host_project(file.project)
+    if not targets or host is None or not device_names.is_selector(file.project):
+        return None
+    tags = dist_info.parse_wheel_name(file.name).tags
+    held = {
+        target
+        for part in document.files
+        if wheel_set.find_host_project(part.project) == host
+        and dist_info.parse_wheel_name(part.name).tags & tags
+        for target in part.targets
+    }
+    served = sorted(held.intersection(targets))
+    return make_selector(host, file.name, file.requires_python, served) if served else None
+
+
+def make_selector_files(
+    paths: FamilyPaths, documents: Iterable[wheel_set.SetDocument], targets: Collection[str]
+) -> dict[str, bytes]:
+    """Return the selectors that a view of some targets lists, and their METADATA, by their paths."""
+    files: dict[str, bytes] = {}
+    for document in documents:
+        for file in document.files:
+            if selector := make_view_selector(document, file, targets):
+                path = f"{paths.selectors_folder(document.id)}/{selector.file}"
+                files |= {path: selector.content, path + METADATA_SUFFIX: selector.metadata}
+    return files
+
+
+def make_earlier_files(
+    paths: FamilyPaths, document: wheel_set.SetDocument, listed: Collection[str]
+) -> dict[str, bytes]:
+    """Return the selectors of a set of which some are listed in the store, whatever view lists them now."""
+    folder = f"{paths.selectors_folder(document.id)}/"
+    made: dict[str, bytes] = {}
+    for targets in {_read_targets(path.removeprefix(folder)) for path in listed if path.startswith(folder)}:
+        files = make_selector_files(paths, [document], targets)
+        made |= files if any(path in listed for path in files) else {}
+    return made
+
+
+def _read_targets(name: str) -> Sequence[str]:
+    """Return the targets that the build tag of a selector names: ``1gfx942.gfx950``."""
+    try:
+        build = dist_info.split_wheel_name(name.removesuffix(METADATA_SUFFIX)).build
+    except errors.DataError:  # no wheel: nobody's file, as `store fsck` then says
+        return ()
+    return tuple(build.removeprefix("1").split("."))
