@@ -157,8 +157,12 @@ def test_a_refresh_that_is_killed_again_and_again_comes_to_an_end(
 
 
 @pytest.mark.contract
-def test_who_knows_less_never_has_the_last_word(sets: Sets, tmp_path: Path, exhaustive: bool) -> None:
+@pytest.mark.parametrize("kind", ["sets", "split_sets"])
+def test_who_knows_less_never_has_the_last_word(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, exhaustive: bool
+) -> None:
     """At a write of one refresh comes another: with the same knowledge, or with a pass that makes good."""
+    sets: Sets = request.getfixturevalue(kind)
     writes, wanted = clean_run(sets, tmp_path / "clean")
     for number, (write, more) in enumerate(product(sample(writes, exhaustive), (False, True))):
         place = sets.copy(tmp_path / str(number))

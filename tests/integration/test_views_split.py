@@ -20,12 +20,14 @@ import pytest
 import stores
 from commands import Ended, call
 from packaging.utils import canonicalize_name
-from pythons import UV, Environment, make_environment
+from pythons import PIP, QUICK, UV, Environment, make_environment
 from servers import serve_folder
 from stores import ROCM
 
 from rocm_wheels.index import update
 from rocm_wheels.release import wheel_set
+from rocm_wheels.release.policy import RetentionPolicy
+from rocm_wheels.release.prune import Pruner
 from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.stores import folder
 
@@ -45,14 +47,13 @@ class SplitWorld(stores.SplitWorld):
 class Shop:
     """A store of split sets for two GPUs, which a server gives out, with a channel, views and a list."""
 
-    def __init__(self, root: Path, url: str) -> None:
+    def __init__(self, root: Path, url: str, worlds: list[stores.World]) -> None:
         self.folder, self.url = root, url
         self.store, self.policy = folder.FolderStore(root / "store"), root / "policy.yaml"
         self.policy.write_text(f"{RULES}views: {{{LIST}: [gfx942, gfx1100]}}\n")
         needed = [stores.rocm_wheel(root / "made"), *stores.device_packages(root / "made", GPUS)]
         update.add_wheels(root / "rocm", needed, now=stores.NOW)
-        first = SplitWorld(root / "1")
-        self.worlds = [first, first.next(root / "2")]
+        self.worlds = worlds
 
     def call(self, *words: object, code: int = 0) -> Ended:
         return call("set", words[0], self.folder / "store", *words[1:], "--policy", self.policy, code=code)
@@ -79,9 +80,10 @@ class Shop:
     def install(self, place: Environment, tool: str, index: str, *words: str) -> None:
         """Install with a real installer, from an index and that of ROCm's packages."""
         indexes = ["--index-url", index, "--extra-index-url", f"{self.url}rocm/"]
-        start = [*UV[:-2], "--python", str(place.python)]
+        of_place = ["--python", str(place.python)]
+        start = [*UV[:-2], *of_place]
         if tool == "pip":
-            start = [str(place.python), "-m", "pip", "install", "--no-cache-dir", "--no-compile"]
+            start = [*PIP[:3], *of_place, "install", *QUICK[:-1]]
         run(*start, *indexes, *words)
 
 
@@ -107,37 +109,49 @@ def named(place: Environment) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> list[stores.World]:
+    folder = tmp_path_factory.mktemp("worlds")
+    first = SplitWorld(folder / "1")
+    return [first, first.next(folder / "2")]
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory, worlds: list[stores.World]) -> Iterator[Shop]:
     root = tmp_path_factory.mktemp("shop")
     with serve_folder(root) as server:
-        made = Shop(root, server.url)
-        for world in made.worlds:
+        made = Shop(root, server.url, worlds)
+        for world in worlds:
             made.release(world)
         yield made
+
+
+@pytest.fixture
+def empty_shop(tmp_path: Path, worlds: list[stores.World]) -> Iterator[Shop]:
+    with serve_folder(tmp_path) as server:
+        yield Shop(tmp_path, server.url, worlds)
 
 
 @pytest.mark.contract
 @pytest.mark.parametrize("tool", ["pip", "uv"])
 def test_plain_torch_brings_host_and_device_wheels(tool: str, shop: Shop, tmp_path: Path) -> None:
-    place = make_environment(tmp_path / "env", pip=True)
+    place = make_environment(tmp_path / "view")
     shop.install(place, tool, shop.view("gfx942"), "torchvision")
     parts = {"torch": V2, "amd-torch-device": V2, "amd-torch-device-gfx942": V2}
     assert named(place) == {**parts, "torchvision": f"0.24.2+rocm{ROCM}"}
     assert kernels(place) == ["torch_gfx942.kpack"]
-    run(place.python, "-m", "pip", "check")
-    # plain and pinned, and up from there; from the channel as before
-    place = make_environment(tmp_path / "pinned", pip=True)
+    place.uv("check")
+    # the channel, as before
+    place = make_environment(tmp_path / "channel")
     shop.install(place, tool, shop.channel, "torch")
     assert named(place) == {"torch": V2, "amd-torch-device": V2} and kernels(place) == []
-    place = make_environment(tmp_path / "extra", pip=True)
     shop.install(place, tool, shop.channel, "torch[device-gfx1100]")
     assert kernels(place) == ["torch_gfx1100.kpack"]
     # a list of targets
-    place = make_environment(tmp_path / "list", pip=True)
+    place = make_environment(tmp_path / "list")
     shop.install(place, tool, shop.view(LIST), f"torch=={V2}")
     assert kernels(place) == ["torch_gfx1100.kpack", "torch_gfx942.kpack"]
     assert set(named(place).values()) == {V2}
-    run(place.python, "-m", "pip", "check")
+    run(*PIP[:3], "--python", place.python, "check")
 
 
 @pytest.mark.contract
@@ -160,76 +174,82 @@ def test_metadata_beside_a_selector_and_inside_it_agree_and_the_host_is_stored_o
 
 
 @pytest.mark.contract
-def test_a_lock_holds_when_the_view_is_at_another_set(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_lock_holds_when_the_view_is_at_another_set(empty_shop: Shop) -> None:
     """Its URLs are those of files of sets, which stay; and what is old is known to a check of the store."""
-    root = tmp_path_factory.mktemp("locked")
-    with serve_folder(root) as server:
-        shop = Shop(root, server.url)
-        first = shop.release(shop.worlds[0])
-        project = root / "project"
-        project.mkdir()
-        version = ".".join(map(str, sys.version_info[:2]))
-        (project / "pyproject.toml").write_text(
-            f'[project]\nname = "x"\nversion = "1"\nrequires-python = "=={version}.*"\n'
-            'dependencies = ["torch", "torchvision"]\n'
-            "[tool.uv]\nenvironments = [\"sys_platform == 'linux'\"]\n"
-            f'[[tool.uv.index]]\nurl = "{shop.view("gfx942")}"\ndefault = true\n'
-            f'[[tool.uv.index]]\nurl = "{shop.url}rocm/"\n'
-        )
-        uv = UV[0]
-        run(uv, "lock", "--no-cache", "--python", sys.executable, cwd=project)
-        lock = (project / "uv.lock").read_text()
-        assert f"selectors/amd_torch_device-{V1.replace('+', '%2B')}-1gfx942-" in lock
-        shop.release(shop.worlds[1])
-        assert V2 in urlopen(f"{shop.view('gfx942')}torch/index.json").read().decode()
-        run(uv, "sync", "--frozen", "--no-cache", "--python", sys.executable, cwd=project)
-        place = Environment(project / ".venv")
-        assert kernels(place) == ["torch_gfx942.kpack"] and set(named(place).values()) > {V1}
-        call("store", "fsck", root / "store", "--hash")
-        # lost and altered selectors are damage that follows from documents; others are nobody's
-        earlier, later = (
-            shop.folder / "store" / PATHS.selectors_folder(document.id)
-            for document in (first, wheel_set.find_set(shop.store, shop.worlds[1].version))
-        )
-        for selectors in (earlier, later):
-            wheel, text = sorted(path for path in selectors.iterdir() if "1gfx942-" in path.name)
-            content = wheel.read_bytes()
-            wheel.write_bytes(content[:-1])
-            text.unlink()
-            call("store", "fsck", root / "store", code=15)
-            repaired = call("store", "fsck", root / "store", "--repair").out
-            assert repaired.count(f"repaired: wrong-page: {PATHS.sets_folder}/{selectors.parent.name}/") == 2
-            assert wheel.read_bytes() == content and text.exists()
-            call("store", "fsck", root / "store")
-        (earlier / "amd_torch_device-1-1gfx9-py3-none-any.whl").write_bytes(b"")
-        assert "nothing names it" in call("store", "fsck", root / "store").out
+    shop, root = empty_shop, empty_shop.folder
+    first = shop.release(shop.worlds[0])
+    project = root / "project"
+    project.mkdir()
+    version = ".".join(map(str, sys.version_info[:2]))
+    (project / "pyproject.toml").write_text(
+        f'[project]\nname = "x"\nversion = "1"\nrequires-python = "=={version}.*"\n'
+        'dependencies = ["torch", "torchvision"]\n'
+        "[tool.uv]\nenvironments = [\"sys_platform == 'linux'\"]\n"
+        f'[[tool.uv.index]]\nurl = "{shop.view("gfx942")}"\ndefault = true\n'
+        f'[[tool.uv.index]]\nurl = "{shop.url}rocm/"\n'
+    )
+    uv = UV[0]
+    run(uv, "lock", "--no-cache", "--python", sys.executable, cwd=project)
+    lock = (project / "uv.lock").read_text()
+    assert f"selectors/amd_torch_device-{V1.replace('+', '%2B')}-1gfx942-" in lock
+    upgraded = make_environment(root / "upgraded")
+    shop.install(upgraded, "uv", shop.view("gfx942"), "torch")
+    shop.release(shop.worlds[1])
+    shop.install(upgraded, "uv", shop.view("gfx942"), "-U", "torch")
+    assert set(named(upgraded).values()) == {V2} and kernels(upgraded) == ["torch_gfx942.kpack"]
+    assert V2 in urlopen(f"{shop.view('gfx942')}torch/index.json").read().decode()
+    run(uv, "sync", "--frozen", "--no-cache", "--python", sys.executable, cwd=project)
+    place = Environment(project / ".venv")
+    assert kernels(place) == ["torch_gfx942.kpack"] and set(named(place).values()) > {V1}
+    call("store", "fsck", root / "store", "--hash")
+    # lost and altered selectors are damage that follows from documents; others are nobody's
+    earlier, later = (
+        shop.folder / "store" / PATHS.selectors_folder(document.id)
+        for document in (first, wheel_set.find_set(shop.store, shop.worlds[1].version))
+    )
+    for selectors in (earlier, later):
+        wheel, text = sorted(path for path in selectors.iterdir() if "1gfx942-" in path.name)
+        content = wheel.read_bytes()
+        wheel.write_bytes(content[:-1])
+        text.unlink()
+        call("store", "fsck", root / "store", code=15)
+        repaired = call("store", "fsck", root / "store", "--repair").out
+        assert repaired.count(f"repaired: wrong-page: {PATHS.sets_folder}/{selectors.parent.name}/") == 2
+        assert wheel.read_bytes() == content and text.exists()
+        call("store", "fsck", root / "store")
+    nobodys = earlier / "amd_torch_device-1-1gfx9-py3-none-any.whl"
+    nobodys.write_bytes(b"")
+    assert f"/{nobodys.name}: nothing names it" in call("store", "fsck", root / "store").out
+    # they go with their set
+    shop.call("demote", "--channel", "nightly", "--set", first.id)
+    hour = timedelta(hours=1)
+    retention = RetentionPolicy(keep=1, keep_for=hour, keep_passed_for=hour, unfinished_for=hour)
+    Pruner(shop.store, retention, datetime.now(timezone.utc) + timedelta(days=1)).prune(FAMILY)
+    assert not list(earlier.glob("*")) and list(later.glob("*"))
+    call("store", "fsck", root / "store")
 
 
 @pytest.mark.contract
-def test_a_list_of_targets_has_a_view_while_the_policy_names_it(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_a_list_of_targets_has_a_view_while_the_policy_names_it(empty_shop: Shop) -> None:
     """The newest set that passed on all of them; without the name its pages go, and nothing else does."""
-    root = tmp_path_factory.mktemp("lists")
-    with serve_folder(root) as server:
-        shop = Shop(root, server.url)
-        first = shop.release(shop.worlds[0])
-        shop.release(shop.worlds[1], good=("gfx942",))
+    shop, root = empty_shop, empty_shop.folder
+    first = shop.release(shop.worlds[0])
+    shop.release(shop.worlds[1], good=("gfx942",))
 
-        def views() -> dict[str, Any]:
-            listed = json.loads((root / "store" / "support.json").read_text())["views"]
-            return {view["gfx"]: (view["targets"], view["version"]) for view in listed}
+    def views() -> dict[str, Any]:
+        listed = json.loads((root / "store" / "support.json").read_text())["views"]
+        return {view["gfx"]: (view["targets"], view["version"]) for view in listed}
 
-        single = {"gfx942": (["gfx942"], V2), "gfx1100": (["gfx1100"], V1)}
-        assert views() == {**single, LIST: ([*GPUS], V1)}
-        shop.policy.write_text(f"{RULES}views: {{{LIST}: [gfx942]}}\n")
-        told = shop.call("refresh").out
-        assert f"view of {LIST} in nightly of {FAMILY}: 2.9.2" in told and f"(it was {first.id})" in told
-        assert views() == {**single, LIST: (["gfx942"], V2)}
-        shop.policy.write_text(RULES)
-        shop.call("refresh")
-        assert views() == single and not list(shop.store.listing(PATHS.view_pages(LIST, "nightly")))
-        call("store", "fsck", root / "store", "--hash")
+    single = {"gfx942": (["gfx942"], V2), "gfx1100": (["gfx1100"], V1)}
+    assert views() == {**single, LIST: ([*GPUS], V1)}
+    shop.policy.write_text(f"{RULES}views: {{{LIST}: [gfx942]}}\n")
+    told = shop.call("refresh").out
+    assert f"view of {LIST} in nightly of {FAMILY}: 2.9.2" in told and f"(it was {first.id})" in told
+    assert views() == {**single, LIST: (["gfx942"], V2)}
+    shop.policy.write_text(RULES)
+    shop.call("refresh")
+    assert views() == single and not list(shop.store.listing(PATHS.view_pages(LIST, "nightly")))
+    call("store", "fsck", root / "store", "--hash")
 
 
 @pytest.mark.parametrize(
