@@ -211,9 +211,7 @@ def make_recipe_page() -> str:
         " what else is wrong. Where recipes are read from, and how to write one:"
         " [Add a project](../how-to/add-a-project.md).\n"
     )
-    example = (Path(__file__).resolve().parents[1] / "tests/real/bitsandbytes.yaml").read_text(
-        encoding="utf-8"
-    )
+    example = (Path(__file__).resolve().parents[1] / "repos/bitsandbytes.yaml").read_text(encoding="utf-8")
     return f"{head}\nA whole one:\n\n```yaml\n{example}```\n\n{format_schema(project.Project, '##')}"
 
 

@@ -73,10 +73,11 @@ def test_smoke_tests_run_from_the_wheel(installed: Path, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_recipe_in_a_foreign_folder_counts_from_the_wheel(installed: Path, tmp_path: Path) -> None:
-    recipe = (CLONE / "tests/real/bitsandbytes.yaml").read_text(encoding="utf-8")
+    recipe = (CLONE / "repos/bitsandbytes.yaml").read_text(encoding="utf-8")
     (tmp_path / "recipes").mkdir()
-    (tmp_path / "recipes/bitsandbytes.yaml").write_text(recipe, encoding="utf-8")
+    text = recipe.replace("bitsandbytes", "my_extension")
+    (tmp_path / "recipes/my_extension.yaml").write_text(text, encoding="utf-8")
     env = {**os.environ, "PYTHONPATH": str(installed)}
     argv = [sys.executable, "-m", "rocm_wheels", "recipe", "check"]
     ended = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert "bitsandbytes" in ended.stdout
+    assert "my_extension" in ended.stdout

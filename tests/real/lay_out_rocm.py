@@ -25,6 +25,7 @@ MULTIARCH = "lib/x86_64-linux-gnu"
 PACKAGES = re.compile(
     r"hipcc|rocm-(cmake|smi|device-libs-\d+)|rocminfo|amd-smi"
     r"|(clang|llvm|lld|clang-tools)-\d+|llvm-\d+-(linker-tools|runtime)|lib(clang|llvm)\S*\d+(-dev)?"
+    r"|libomp(5|-\d+-dev)"
     r"|lib(amd-comgr|amd-smi|amdhip64|hip|hipblas|hipcub|hiprtc|hsa-runtime|miopen|origami|rccl|roc)\S*"
 )
 LLVM = re.compile(r"(lib)?(clang|llvm|lld)\S*")

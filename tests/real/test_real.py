@@ -167,7 +167,7 @@ def test_c10_hip_and_kernels_for_three_targets(chain: Chain, configured: Path) -
 
 @pytest.mark.parametrize("name", ["bitsandbytes", "lightgbm"])
 def test_a_project_by_a_recipe_of_its_own(chain: Chain, sdk: Path, name: str) -> None:
-    recipes, output = "--recipe-dir tests/real", INSIDE / "wheels" / name
+    recipes, output = "--recipe-dir tests/real" if name == "lightgbm" else "", INSIDE / "wheels" / name
     if name == "lightgbm":
         if not (INSIDE / "src/lightgbm").exists():
             (INSIDE / "lightgbm.txt").write_text(real_root.LIGHTGBM)

@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from rocm_wheels.cli import compat
 from rocm_wheels.core import errors, records
-from rocm_wheels.models import project, project_names, release_lines
+from rocm_wheels.models import project, release_lines
 from rocm_wheels.models.facts import get_python_key
 
 SMALL = """\
@@ -52,9 +52,9 @@ def test_the_lines_are_there_whole() -> None:
     assert len({*names}) == len(names)
     assert {"main", "nightly", *(f"2.{minor}" for minor in range(7, 16))} <= set(names)
     for line in release_lines.get_release_lines():
-        assert list(line.projects) and set(line.projects) == set(project_names.list_project_names()), (
-            line.name
-        )
+        assert list(line.projects) and set(line.projects) == {
+            recipe.name for recipe in project.list_usual_projects()
+        }, line.name
         assert line.get_checkout(project.load_project("pytorch"), "linux") is not None, line.name
         assert line.pythons.values, line.name
         if line.torch is not None:

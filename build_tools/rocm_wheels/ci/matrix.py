@@ -24,7 +24,7 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import errors, tables
 from rocm_wheels.models import ci, facts, gfx, project_names, release_lines, torch_tests
-from rocm_wheels.models.project import Project, get_step_costs, list_projects
+from rocm_wheels.models.project import Project, get_step_costs, list_usual_projects
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -469,7 +469,7 @@ def list_line_projects(platform: project_names.Platform, line: str) -> Sequence[
 
 @lru_cache
 def _list_buildable(platform: project_names.Platform) -> Sequence[Project]:
-    return [project for project in list_projects() if platform in project.build.platforms]
+    return [project for project in list_usual_projects() if platform in project.build.platforms]
 
 
 def is_shared_wheel(project: Project, platform: project_names.Platform) -> bool:

@@ -109,7 +109,7 @@ def choose_recipes(names: Sequence[str], *, everything: bool) -> list[Project]:
 
     Raises UsageError for an unknown name, or when it is not said what to check out.
     """
-    from rocm_wheels.models.project import load_project
+    from rocm_wheels.models.project import list_usual_projects, load_project
 
     if bool(names) == everything:
         raise errors.UsageError(
@@ -119,7 +119,7 @@ def choose_recipes(names: Sequence[str], *, everything: bool) -> list[Project]:
             tip=f"projects: {', '.join(project_names.list_project_names())}",
         )
     if everything:
-        return [load_project(name) for name in project_names.list_project_names()]
+        return sorted(list_usual_projects(), key=lambda recipe: recipe.name)
     return [load_project(name) for name in dict.fromkeys(map(find_project_name, names))]
 
 

@@ -28,7 +28,7 @@ def tabulate_lines() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the table's head and a row a line; a column a companion, in the order of the builds."""
     from rocm_wheels.models import project, release_lines
 
-    companions = [companion for companion in project.list_projects() if companion.name != "pytorch"]
+    companions = [companion for companion in project.list_usual_projects() if companion.name != "pytorch"]
     titles = [companion.distribution for companion in companions]
     rows = []
     for line in release_lines.get_release_lines():

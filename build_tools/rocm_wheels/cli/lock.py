@@ -288,10 +288,11 @@ def _choose_projects(
     wished: Collection[str],
 ) -> list[Project]:
     from rocm_wheels.cli import checkout
-    from rocm_wheels.models.project import load_project
+    from rocm_wheels.models.project import list_usual_projects, load_project
 
     if not names:
-        recipes = [load_project(name) for name in project_names.list_project_names()]
+        usual = {recipe.name for recipe in list_usual_projects()}
+        recipes = [load_project(name) for name in sorted({*usual, *wished})]
         return checkout_options.select_line_projects(recipes, line, platform, wished)
     chosen = [load_project(name) for name in dict.fromkeys(map(checkout.find_project_name, names))]
     for recipe in chosen:

@@ -212,6 +212,7 @@ class BuildRecipe(records.Record):
     same configuration; scikit-build-core is told the first. Each Python has its own, unless
     ``across_pythons`` says what one tree for all of them needs. ``configure_first``: CMake says in seconds
     whether hours of compiling will be in vain.
+    ``only_named``: it is no part of all that a checkout, a lock or a matrix takes where no project is named.
     ``generated``: what its own build leaves beside its sources and its .gitignore does not name, besides what
     hipify makes, which says so itself. Patterns as there: a name at any depth, with ``/`` in front a path
     from the tree's top, with ``/`` at the end a folder.
@@ -227,6 +228,7 @@ class BuildRecipe(records.Record):
     pins: tuple[PinnedProject, ...] = ()
     platforms: tuple[project_names.Platform, ...] = ("linux", "windows")
     installed_for_others: bool = False
+    only_named: bool = False
     configure_first: bool = False
     across_pythons: AcrossPythons | None = None
     across_families: AcrossFamilies | None = None
@@ -414,6 +416,14 @@ def get_step_costs(name: str) -> estimates.StepCosts:
 def list_projects() -> list[Project]:
     """Return every project there is a recipe of, each after those it is built ``after``."""
     return sort_projects(load_project(name) for name in project_names.list_project_names())
+
+
+def list_usual_projects() -> list[Project]:
+    """Return what is meant where no project is named: torch, its companions, and what users have recipes of.
+
+    The others that we ship are built on their own, against a torch that is there, and few want all of them.
+    """
+    return [project for project in list_projects() if not project.build.only_named]
 
 
 def find_project_of(distribution: str) -> Project | None:
