@@ -86,6 +86,7 @@ def test_a_target_without_an_entry_is_a_family_of_its_own() -> None:
         ("gfx90c/3.12/2.13/linux", "nightly", "not built for it yet"),
         ("gfx94X-dcgpu/3.10/nightly/linux", "nightly", "not released for Python 3.10"),
         ("gfx94X-dcgpu/3.15t/2.13/linux", "nightly", "(without a GIL 3.14t)"),
+        ("gfx94X-dcgpu/3.15/nightly/linux", "nightly", "Requires-Python <3.15"),
         ("gfx94X-dcgpu/3.12/2.15/linux", "nightly", "AMD has released no ROCm with torch 2.15"),
         ("gfx94X-dcgpu/3.12/2.6/windows", "nightly", "torch 2.6 is not made for windows"),
     ],
@@ -112,6 +113,20 @@ def test_machines_share_the_work_as_the_table_says() -> None:
     ]
     assert {one.cell: one.tester for one in alone} == {one.cell: one.tester for one in nightly}
     assert {one.rocm for one in alone} == {"10.2"}
+
+
+def test_machines_for_a_purpose_test_alone() -> None:
+    """A family without any is not tested on others in their place."""
+    usual = {one.tester for one in list_built()}
+    for pool, families in (("oem", {"gfx1151"}), ("sandbox", {"gfx94X-dcgpu", "gfx950-dcgpu"})):
+        cells = list_built(pool=pool)
+        assert {one.cell.family for one in cells if one.tests} == families
+        assert not {one.tester for one in cells if one.tests} & usual
+        assert {one.untested for one in cells if not one.tests} == {f"no runner of the pool {pool}"}
+    assert "linux-strix-halo-gpu-rocm-oem" in ask(
+        *("--family", "gfx1151", "--line", "2.13", "--platform", "linux", "--rows", "tested"),
+        ROCM_WHEELS_RUNNERS="oem",
+    )
 
 
 def test_one_build_of_each_line_and_platform_warms_the_cache_for_the_others() -> None:
@@ -268,6 +283,7 @@ def test_a_patch_for_a_line_that_the_trigger_does_not_build_is_built(monkeypatch
         (["--rows", "lines", "--json"], {}, "--rows and --json exclude each other"),
         ([], {"ROCM_WHEELS_DATE": "10000-01-01"}, "is no day"),
         ([], {"ROCM_WHEELS_SUITES": "ful"}, "there is no suite 'ful'"),
+        ([], {"ROCM_WHEELS_RUNNERS": "eom"}, "there is no pool of machines 'eom'"),
     ],
 )
 def test_wrong_input(
@@ -431,6 +447,7 @@ def test_names_of_the_table_lead_somewhere_and_it_can_be_done() -> None:
         }
     for place in places:
         assert place.runners or not (place.targets or place.tests_since or place.several_gpus)
+        assert place.runners or not place.pools
     for cadence in cadences:
         assert cadence.every_family_on is None or cadence.families_a_day is not None
     most = TABLE.limits.matrix_jobs.value

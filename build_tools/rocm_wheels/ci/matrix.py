@@ -50,6 +50,7 @@ class MatrixSelection:
 
     ``suites`` of torch's own tests that are named run of every cell; ``day`` (UTC, as workflows are
     scheduled) is what takes turns by: who asks says it, so that a plan made after midnight is the same.
+    ``pool``: tests run on machines of this purpose alone.
     """
 
     trigger: str = "nightly"
@@ -61,6 +62,7 @@ class MatrixSelection:
     layout: ci.MatrixLayout | None = None
     packaging: project_names.MatrixPackaging | None = None
     suites: tuple[str, ...] = ()
+    pool: str = ""
     day: date = field(kw_only=True)
 
 
@@ -179,6 +181,7 @@ def check_selection(table: ci.CiTable, selection: MatrixSelection) -> MatrixSele
         ("--line", "release line", selection.lines, [line.name for line in lines]),
         ("--python", "Python that torch is built for", selection.pythons, ordered),
         ("ROCM_WHEELS_SUITES", "suite", selection.suites, [*table.suites]),
+        ("ROCM_WHEELS_RUNNERS", "pool of machines", filter(None, [selection.pool]), table.pools),
     ):
         for value in values:
             if value not in choices:
@@ -213,7 +216,13 @@ def plan_matrix(table: ci.CiTable, selection: MatrixSelection) -> Matrix:
     the whole run, which is planned for that, too. Machines share the work as the table says.
     """
     chosen = check_selection(table, selection)
-    whole = MatrixSelection(chosen.trigger, layout=chosen.layout, packaging=chosen.packaging, day=chosen.day)
+    whole = MatrixSelection(
+        chosen.trigger,
+        layout=chosen.layout,
+        packaging=chosen.packaging,
+        pool=chosen.pool,
+        day=chosen.day,
+    )
     own, every = _sort_cells(table, chosen), _sort_cells(table, whole)
     own_cells = {built_cell.cell for built_cell in own.built}
     in_turn = group_cells(own.built, turn_key) | group_cells(every.built, turn_key)
@@ -320,9 +329,11 @@ def _make_built_cell(table: ci.CiTable, selection: MatrixSelection, cell: Matrix
     on, trigger = table.all_families[cell.family].get_platform(cell.platform), selection.trigger
     # a cell without machines is left out, and a checked selection says how wheels are packaged
     assert on is not None and selection.packaging is not None
+    if selection.pool:
+        on = on.model_copy(update={"runners": on.pools.get(selection.pool, ()), "several_gpus": ()})
     tests: tuple[ci.CiTest, ...] = ()
     if not on.runners:
-        untested = "no runner has such a GPU"
+        untested = f"no runner of the pool {selection.pool}" if selection.pool else "no runner has such a GPU"
     elif on.tests_since is not None and not table.has_begun(on.tests_since, trigger):
         untested = f"its runners test since {on.tests_since}, not in {trigger}"
     else:

@@ -106,6 +106,7 @@ def matrix_command(
     each job, twice what it is expected to take. ROCM_WHEELS_FAMILIES, _PYTHONS, _LINES, _PLATFORM, _LAYOUT,
     _PACKAGING, _ROCM_VERSION stand for options that are not given; empty, they say nothing.
     ROCM_WHEELS_SUITES names suites of torch's own tests for every cell, in place of those whose turn it is;
+    ROCM_WHEELS_RUNNERS names machines for a purpose (oem, sandbox), which then test alone;
     ROCM_WHEELS_DATE (YYYY-MM-DD) is the day of turns, in place of today (UTC).
 
     \b
@@ -176,6 +177,7 @@ def _make_selection(*, platform: Any, rocm_version: str | None, **selected: Any)
 
     env = boundary.read_environment()
     selected["suites"] = env.get("ROCM_WHEELS_SUITES") or None
+    pool = env.get("ROCM_WHEELS_RUNNERS", "")
     day = datetime.now(timezone.utc)
     if text := env.get("ROCM_WHEELS_DATE"):
         try:
@@ -193,7 +195,7 @@ def _make_selection(*, platform: Any, rocm_version: str | None, **selected: Any)
             raise click.UsageError(f"an empty list of {name} says nothing: leave the option out")
         selected[name] = tuple(dict.fromkeys(words))
     return matrix.MatrixSelection(
-        platforms=(platform,) if platform else (), rocm=rocm_version, day=day.date(), **selected
+        platforms=(platform,) if platform else (), rocm=rocm_version, pool=pool, day=day.date(), **selected
     )
 
 

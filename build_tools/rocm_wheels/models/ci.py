@@ -98,10 +98,12 @@ class MachineCount(facts.Fact):
 class CiRunner(records.Record):
     """Machines with one label. ``machines``: how many, None where nobody states it.
 
-    ``container_options`` go before those of the platform: what containers on these machines need.
+    ``container_options`` go before those of the platform: what containers on these machines need. ``fact``:
+    where the label was read, where that is not the family's place.
     """
 
     label: RunnerLabel
+    fact: facts.Fact | None = None
     machines: MachineCount | None = None
     container_options: tuple[str, ...] | None = None
 
@@ -114,11 +116,14 @@ class CiRunner(records.Record):
 class FamilyPlatform(records.Record):
     """A family on one platform. ``targets`` are the GPUs of its runners, () where that is not said.
 
+    ``pools`` are machines for a purpose, by its name (``oem``: with the kernel of a maker of computers;
+    ``sandbox``: where tests may take a machine down), which get no other work.
     ``bypass_tests_for_releases`` makes it a named exception: releases may pass untested, and are shown to be.
     """
 
     runners: tuple[CiRunner, ...] = ()
     several_gpus: tuple[CiRunner, ...] = ()
+    pools: Mapping[str, tuple[CiRunner, ...]] = {}
     targets: tuple[str, ...] = ()
     tests_since: str | None = None
     only_sanity: bool = False
@@ -306,6 +311,12 @@ class CiTable(facts.FactTable):
                 fact, place = next(iter(self.families.values())).fact, FamilyPlatform()
                 families[target] = CiFamily(fact=fact, since=since, linux=place, windows=place)
         return families
+
+    @cached_property
+    def pools(self) -> tuple[str, ...]:
+        """Return the names of all pools of machines."""
+        places = [place for family in self.families.values() for place in family.platforms.values()]
+        return tuple(sorted({name for place in places for name in place.pools}))
 
     def has_begun(self, since: str, trigger: str) -> bool:
         """Tell whether what there is since one trigger is there in another, which may come later."""
