@@ -50,6 +50,7 @@ IDS = {
     "RW054": "allowed-contents", "RW055": "startup-files", "RW056": "environment-files",
     "RW057": "file-types", "RW058": "colliding-names", "RW059": "metadata-text",
     "RW060": "extension-modules", "RW091": "entry-points", "RW092": "normal-names", "RW093": "bundle-targets",
+    "RW094": "asan-label",
 }  # fmt: skip
 HIP, STATING = "demo/lib/libtorch_hip.so", "demo/lib/libtorch_python.so"
 TARGETS = b"\0gfx942 gfx1100\0"
@@ -302,6 +303,7 @@ MUTATIONS: list[Row] = [
     ),
     ("copied-omp", "", become({"demo/lib/libgomp.so.1": OMP, "demo.libs/libgomp.so.1": OMP}), ""),
     ("graft", "RW030 warning", add_named("demo.libs/librocblas-0a1b2c3d.so.5"), "a repair took"),
+    ("asan", "RW094 error", x_so(needed=("libasan.so.8",)), "the version does not say so: demo/x.so"),
     ("stray", "RW031 info", x_so(needed=("libstray.so",)), "libstray.so"),
     ("other-list", "RW033 error", state(b"gfx942 gfx90a"), "states gfx942 gfx90a"),
     ("longer-list", "RW033 warning", state(b"gfx942 gfx1100 gfx90a"), "states gfx942 gfx1100 gfx90a"),

@@ -31,7 +31,7 @@ SET_IDS = {
     "RW065": "set-plan", "RW066": "set-devices", "RW067": "metapackage", "RW068": "set-target-packages",
     "RW069": "device-default", "RW070": "set-index",
     "RW072": "set-abi", "RW073": "set-targets", "RW074": "set-runtimes",
-    "RW075": "set-overlaps",
+    "RW075": "set-overlaps", "RW095": "set-asan",
 }  # fmt: skip
 
 

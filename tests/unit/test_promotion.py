@@ -115,6 +115,15 @@ def windows(file: wheel_set.SetFile) -> wheel_set.SetFile:
     return renamed(file, "linux_x86_64", "win_amd64")
 
 
+def test_wheels_with_asan_are_shown_beside_none_without() -> None:
+    """Their versions are the newer ones: pip would take them on any machine."""
+    labelled = [renamed(file, V, f"{V}.asan").model_copy(update={"version": f"{V}.asan"}) for file in PAIR]
+    for new, shown in ((labelled, PAIR), (PAIR, labelled)):
+        with pytest.raises(errors.ReleaseError, match="has AddressSanitizer, and torch-"):
+            set_conflicts.refuse_asan_mixture(a_set(*new), [a_set(*shown)])
+    set_conflicts.refuse_asan_mixture(a_set(*labelled), [a_set(*labelled)])
+
+
 def test_wheels_do_not_take_the_place_of_others() -> None:
     torch, vision = PAIR
     shown = a_set(*PAIR)

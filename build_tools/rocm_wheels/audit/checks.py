@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from rocm_wheels.audit import (  # noqa: F401 - importing modules is what defines their checks
+    asan,
     audited_set,
     code_targets,
     contents,

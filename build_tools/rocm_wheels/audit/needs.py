@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from rocm_wheels.audit.audited_wheel import INSTALLED_ROOT, ORIGIN, AuditedWheel
 from rocm_wheels.audit.definition import Findings, Skip, check, error, join_names, note, warning
 from rocm_wheels.audit.libraries import find_openmp_kind
-from rocm_wheels.binaries import loader
+from rocm_wheels.binaries import asan, loader
 from rocm_wheels.core.errors import Finding
 from rocm_wheels.models.libraries import is_rocm_library
 from rocm_wheels.wheels import platform_promises
@@ -43,7 +43,8 @@ def check_needed_libraries(wheel: AuditedWheel) -> Findings:
             if is_python and member in wheel.loaded_libraries and wheel.is_manylinux:
                 message = f"is linked to {library}, which many Pythons have not: their program is all of it"
                 yield Finding(wheel.severity, message, _PYTHON_TIP, member)
-            if library not in outside and not is_python and not platform_promises.is_dynamic_linker(library):
+            is_of_machine = platform_promises.is_dynamic_linker(library) or asan.is_runtime(library)
+            if library not in outside and not is_python and not is_of_machine:
                 needed_by.setdefault(library, []).append(member)
     yield from _judge_needs(wheel, needed_by, lambda library: library)
     yield from _find_unreached(wheel, promised)

@@ -12,7 +12,7 @@ from rocm_wheels.audit.audited_set import AuditedSet, PlannedWheel
 from rocm_wheels.audit.audited_wheel import AuditedWheel, find_recipe, list_base_targets
 from rocm_wheels.audit.definition import Findings, Skip, check, error, join_names
 from rocm_wheels.core import tables
-from rocm_wheels.models import gfx
+from rocm_wheels.models import gfx, versions
 from rocm_wheels.wheels import hazards
 
 _ROCM_LOCAL = re.compile(r"(?:^|\.)(?:dev)?rocm(?:sdk|v)?\.?(?P<version>[0-9].*)")
@@ -62,11 +62,11 @@ def list_stated_rocms(wheel: AuditedWheel) -> dict[str, str]:
     """Return the ROCm that a wheel is for, as its version and its pin of rocm say, spelled alike."""
     stated: dict[str, str] = {}
     if match := _ROCM_LOCAL.search(wheel.name.version.local or ""):
-        stated["version"] = match["version"]
+        stated["version"] = versions.strip_version_marks(match["version"])
     for requirement in wheel.requirements:
         pin = metadata.get_exact_version(requirement)
         if requirement.name == set_environments.ROCM_PROJECT and pin is not None:
-            stated["pin of rocm"] = _spell_as_local(pin)
+            stated["pin of rocm"] = versions.strip_version_marks(_spell_as_local(pin))
     return stated
 
 

@@ -30,6 +30,7 @@ from rocm_wheels.core import errors, files, parallel, tables
 from rocm_wheels.index import folder, pages, provenance_object, wheel_file
 from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, METADATA_SUFFIX, IndexEntry, IndexFolder
 from rocm_wheels.index.provenance_object import PROVENANCE_SUFFIX
+from rocm_wheels.models import versions
 from rocm_wheels.wheels import statement
 
 LOCK_PATIENCE = 600.0  # seconds for another writer to end
@@ -480,6 +481,14 @@ class IndexChange:
                 f"{pair[0]} carries its ROCm, and {pair[1]} of the same version requires ROCm's packages:"
                 " installers take either",
                 tip="fat and thin wheels need an index each",
+            )
+        wheels = [name for name in entries if name.endswith(".whl")]
+        kinds = {versions.is_asan_version(name.split("-")[1]): name for name in wheels}
+        if new and len(kinds) > 1:
+            raise errors.DataError(
+                f"{kinds[True]} has AddressSanitizer, and {kinds[False]} has not: installers take the first"
+                " for the newer one",
+                tip="wheels with AddressSanitizer need an index of their own",
             )
         times = {name: entry.changed for name, entry in sorted(entries.items())}
         if times:

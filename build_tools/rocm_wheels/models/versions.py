@@ -51,7 +51,7 @@ def add_version_parts(suffix: str, *parts: str) -> str:
 
 _MOST_SPELLED_TARGETS = 4
 _MARKS = re.compile(
-    r"""(?:\.(?:debug | relwithdebinfo | (?:git|dirty|gfxset)[0-9a-f]{8}
+    r"""(?:\.(?:debug | relwithdebinfo | asan | (?:git|dirty|gfxset)[0-9a-f]{8}
     | gfx[0-9a-f]+(?:[.](?:xnack|sramecc)[-.](?:on|off))*))+$""",
     re.VERBOSE,
 )
@@ -75,6 +75,27 @@ def add_version_marks(
     marks += [f"git{commit[:_COMMIT_DIGITS]}"] if commit else []
     marks += [f"dirty{changes[:_COMMIT_DIGITS]}"] if changes else []
     return "+" + ".".join(part for part in (suffix.removeprefix("+"), *marks) if part) if marks else suffix
+
+
+def add_asan_label(suffix: str) -> str:
+    """Return a suffix that says that host code is compiled with AddressSanitizer: ``+rocm10.1.0.asan``.
+
+    One of a ROCm that says so itself (``10.1.0+asan.5``, as ROCm/TheRock#7312 spells it) stays.
+    """
+    if is_asan_version(f"1.0{suffix}"):
+        return suffix
+    if suffix and not suffix.startswith("+"):
+        raise errors.UsageError(f"--version-suffix {suffix} leaves no place for .asan", tip="begin it with +")
+    return f"{suffix}.asan" if suffix else "+asan"
+
+
+def is_asan_version(version: str | Version) -> bool:
+    """Tell whether a version is of a wheel with AddressSanitizer; what is none is not."""
+    try:
+        local = Version(str(version)).local or ""
+    except InvalidVersion:
+        return False
+    return "asan" in local.split(".")
 
 
 def strip_version_marks(text: str) -> str:

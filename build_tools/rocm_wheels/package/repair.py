@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.utils import canonicalize_name
 
+from rocm_wheels.binaries import asan
 from rocm_wheels.core import errors, parallel, process, tables
 from rocm_wheels.models.libraries import find_rocm_package, is_rocm_library
 from rocm_wheels.models.project import find_project_of
@@ -171,6 +172,8 @@ class Surroundings:
                 excluded[library] = self.required.owners[library]
             elif library in outside:
                 excluded[library] = outside[library]
+            elif asan.is_runtime(library):  # a copy inside would come too late, and be a second one
+                excluded[library] = "preloaded: the compiler's"
             elif owner := self.offers.find_owner(library, self.platform) or find_rocm_package(library):
                 faults.append(self._explain_rocm_need(library, members, owner))
             elif (source := find_file(library)) is not None:

@@ -358,6 +358,7 @@ def _list_demands(
         partial(
             set_conflicts.require_no_lost_targets, document, shown, channel.channel, allow=allow_fewer_targets
         ),
+        partial(set_conflicts.refuse_asan_mixture, document, shown),
         partial(set_conflicts.refuse_overlaps, document, shown),
         partial(set_conflicts.require_pins, document, requires),
         partial(set_conflicts.require_ties, document, requires, shown),

@@ -26,6 +26,7 @@ from packaging.version import InvalidVersion, Version
 from rocm_wheels.core import errors, parallel
 from rocm_wheels.index import folder
 from rocm_wheels.models import ci
+from rocm_wheels.models.versions import is_asan_version
 from rocm_wheels.package import version_edit
 from rocm_wheels.release import store_paths, wheel_set
 from rocm_wheels.stores.store import Store
@@ -240,6 +241,33 @@ def find_rivals(
         for other in rivals.get((file.project, file.version), ()):
             if installer_slots.are_interchangeable(file.name, other.name):
                 yield file, other
+
+
+def find_asan_mixture(files: Iterable[wheel_set.SetFile]) -> tuple[str, str] | None:
+    """Return a wheel with AddressSanitizer and one without it, by their names; None where all are alike.
+
+    Beside each other installers take the first for the newer one: ``+rocm10.1.asan`` is above ``+rocm10.1``.
+    """
+    with_it, without = None, None
+    for file in files:
+        if is_asan_version(file.version):
+            with_it = with_it or file.name
+        else:
+            without = without or file.name
+    return (with_it, without) if with_it and without else None
+
+
+def refuse_asan_mixture(
+    document: wheel_set.SetDocument, other_documents: Sequence[wheel_set.SetDocument]
+) -> None:
+    """Raise ReleaseError for a set with AddressSanitizer beside one without it, or the other way round."""
+    for other in other_documents:
+        if mixed := find_asan_mixture((*document.files, *other.files)):
+            raise errors.ReleaseError(
+                f"{mixed[0]} has AddressSanitizer, and {mixed[1]} has not: with {other.id} shown as well,"
+                " people would get it without asking",
+                tip="show wheels with AddressSanitizer in a store of their own",
+            )
 
 
 def refuse_overlaps(

@@ -187,6 +187,8 @@ def check_set(subject: StageSubject) -> None:
         for fat, thin in set_conflicts.find_rivals(files, files)
         if fat.carries_rocm and not thin.carries_rocm
     ]
+    if mixed := set_conflicts.find_asan_mixture(files):
+        faults.append(f"{mixed[0]}: it has AddressSanitizer, and {mixed[1]} has not")
     if faults:
         shown = faults[:_MOST_FAULTS_SHOWN]
         shown += [f"… and {len(faults) - len(shown)} more"] if len(faults) > len(shown) else []
