@@ -1,0 +1,165 @@
+"""Who may publish which name: the file that an index over several stores is made of.
+
+It states sources, which are indexes, and one owner for every name::
+
+    sources:
+      rocm: https://repo.amd.com/rocm/whl-multi-arch/
+      ours:
+        index: s3://wheels/multi-arch/simple/stable     a folder, s3://bucket/path, or a URL
+        url: https://wheels.example/simple/stable/      where people see it, if it is not read there
+        signed_by: [release.pub]                        its manifest is signed by one of these keys
+      pypi: https://pypi.org/simple/
+    owners:
+      rocm: rocm
+      rocm-*: rocm
+      torch: ours
+      numpy: pypi
+
+Anybody can register ``rocm-sdk-core`` on PyPI, or a torch of a higher version: with several indexes pip takes
+the highest version that any of them has. Here a name comes from its owner, or not at all. The most exact
+pattern decides: a name before a pattern, then the one with more letters. A ``default`` owns what no pattern
+is of, but for names that hold code for GPUs (``models.closed_projects``), which need an owner of their own.
+
+Folders and keys are relative to the file. ``{gfx}`` in ``index`` and ``url`` stands for each of ``targets``,
+of which each gets an index of its own: ``…/by-gfx/{gfx}/stable/``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from packaging.utils import canonicalize_name
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from rocm_wheels.core import errors, records
+from rocm_wheels.models import closed_projects
+
+GFX_PLACEHOLDER = "{gfx}"
+_PATTERN = re.compile(r"[a-z0-9*](?:[a-z0-9*-]*[a-z0-9*])?")
+_TARGET = records.require_pattern(r"gfx[0-9A-Za-z-]+", "a gfx target, such as gfx942")
+
+
+def _refuse_credentials(address: str) -> str:
+    if "@" in urlsplit(address).netloc:
+        # not a ValueError, which is told with the value
+        raise records.make_record_error("credentials do not belong into it: put them into ~/.netrc")
+    return address
+
+
+Address = Annotated[str, Field(min_length=1), AfterValidator(_refuse_credentials)]
+
+
+class Source(records.Record):
+    """An index that names come from; a text alone is its ``index``.
+
+    ``url`` is where people see it, "" where it is read. ``signed_by`` are files of public keys. Without
+    ``allow_no_hash`` a file of which its pages state no sha256 is an error.
+    """
+
+    index: Address
+    url: Address = ""
+    signed_by: tuple[str, ...] = ()
+    allow_no_hash: bool = False
+
+
+class Owners(records.Record):
+    """The file. ``owners`` are names of sources by patterns of projects (normalized names, ``*`` in them)."""
+
+    sources: dict[str, Source]
+    owners: dict[str, str] = Field(default_factory=dict)
+    default: str = ""
+    targets: tuple[Annotated[str, _TARGET], ...] = ()
+
+    @field_validator("sources", mode="before")
+    @classmethod
+    def _take_addresses(cls, sources: Any) -> Any:
+        if not isinstance(sources, Mapping):
+            return sources
+        return {name: {"index": item} if isinstance(item, str) else item for name, item in sources.items()}
+
+    @field_validator("owners")
+    @classmethod
+    def _normalize_patterns(cls, owners: dict[str, str]) -> dict[str, str]:
+        normalized: dict[str, str] = {}
+        for pattern, source in owners.items():
+            name = canonicalize_name(pattern)
+            if _PATTERN.fullmatch(name) is None:
+                raise records.make_record_error("it is neither a project nor a pattern, as rocm-*", pattern)
+            if name in normalized:
+                message = f"{name} has two owners: {normalized[name]} and {source}"
+                raise records.make_record_error(message, pattern)
+            normalized[name] = source
+        return normalized
+
+    @model_validator(mode="after")
+    def _require_sources(self) -> Owners:
+        if not self.owners and not self.default:
+            raise ValueError("it names no owner: nothing would be listed")
+        for pattern, source in self.owners.items():
+            if source not in self.sources:
+                message = f"{source} is none of the sources: {', '.join(self.sources)}"
+                raise records.make_record_error(message, "owners", pattern)
+        if self.default and self.default not in self.sources:
+            raise records.make_record_error(f"{self.default} is none of the sources", "default")
+        if any(GFX_PLACEHOLDER in source.index for source in self.sources.values()) != bool(self.targets):
+            raise ValueError("`targets` and {gfx} in the address of a source belong together")
+        return self
+
+    @cached_property
+    def patterns(self) -> dict[str, str]:
+        """The owners of patterns that are no names."""
+        return {pattern: source for pattern, source in self.owners.items() if "*" in pattern}
+
+    def find_owner(self, project: str) -> str:
+        """Return the source that owns a name (normalized), "" for none.
+
+        DataError where two patterns are as exact as each other, and not of one mind.
+        """
+        if project in self.owners:
+            return self.owners[project]
+        matching = [pattern for pattern in self.patterns if fnmatchcase(project, pattern)]
+        if not matching:
+            return "" if closed_projects.is_closed_project(project) else self.default
+        exactness = {pattern: len(pattern.replace("*", "")) for pattern in matching}
+        best = [pattern for pattern in matching if exactness[pattern] == max(exactness.values())]
+        if len({self.patterns[pattern] for pattern in best}) > 1:
+            claims = " and ".join(f"{pattern}: {self.patterns[pattern]}" for pattern in best)
+            raise errors.DataError(
+                f"{project} has two owners that are as exact as each other: {claims}",
+                tip=f"name its owner: `{project}: …`",
+            )
+        return self.patterns[best[0]]
+
+    def at_target(self, target: str) -> Owners:
+        """Return what the index of one target is made of."""
+        sources = {
+            name: source.model_copy(
+                update={
+                    key: getattr(source, key).replace(GFX_PLACEHOLDER, target) for key in ("index", "url")
+                }
+            )
+            for name, source in self.sources.items()
+        }
+        return self.model_copy(update={"sources": sources, "targets": ()})
+
+
+def load_owners(path: Path) -> Owners:
+    """Read the file; folders and keys come as whole paths. DataError with file, line and column."""
+    owners = records.load_record(path, Owners)
+    here = path.absolute().parent
+    sources = {
+        name: source.model_copy(
+            update={
+                "index": source.index if "://" in source.index else str(here / source.index),
+                "signed_by": tuple(str(here / key) for key in source.signed_by),
+            }
+        )
+        for name, source in owners.sources.items()
+    }
+    return owners.model_copy(update={"sources": sources})
