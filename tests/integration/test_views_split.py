@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import pytest
 import stores
 from commands import Ended, call
 from packaging.utils import canonicalize_name
-from pythons import PIP, QUICK, UV, Environment, make_environment
+from pythons import PIP, QUICK, UV, Environment, make_environment, plan_by_uv
 from servers import serve_folder
 from stores import ROCM
 
@@ -240,6 +241,14 @@ def test_a_list_of_targets_has_a_view_while_the_policy_names_it(empty_shop: Shop
         listed = json.loads((root / "store" / "support.json").read_text())["views"]
         return {view["gfx"]: (view["targets"], view["version"]) for view in listed}
 
+    # the very words that it gives to people
+    rocm = f"other_indexes: ['{shop.url}rocm/']\n"
+    shop.policy.write_text(f"{shop.policy.read_text()}{rocm}")
+    shop.call("refresh", "--public-url", f"{shop.url}store")
+    listed = json.loads((root / "store" / "support.json").read_text())["views"]
+    (words,) = (view["install"]["uv"] for view in listed if view["gfx"] == LIST)
+    planned = plan_by_uv([*shlex.split(words)[3:], "--target", str(root / "none")], os.environ)
+    assert {f"amd-torch-device-{gfx}" for gfx in GPUS} < set(planned) and planned["torch"] == V1
     single = {"gfx942": (["gfx942"], V2), "gfx1100": (["gfx1100"], V1)}
     assert views() == {**single, LIST: ([*GPUS], V1)}
     shop.policy.write_text(f"{RULES}views: {{{LIST}: [gfx942]}}\n")

@@ -52,6 +52,8 @@ def test_each_host_has_its_own_and_a_host_of_another_splitter_none() -> None:
     document = a_set(*split("torch", ["gfx942"]), *split("torchvision", ["gfx1100"]))
     assert listed(document, "gfx942", "gfx1100") == ["1gfx942"]
     assert listed(document, "gfx942", "gfx1100", project="torchvision") == ["1gfx1100"]
+    generic = a_set(*split("torch", ["gfx11-generic", "gfx1100"]))
+    assert listed(generic, "gfx11-generic") == ["cp312"] and listed(generic, "gfx1100") == ["1gfx1100"]
     host, _, *devices = split("torch", ["gfx942"])
     therock = a_set(host, *devices, wheel("torchvision"))
     plain = pages.make_index_pages("f/i", PATHS, [therock])

@@ -40,7 +40,8 @@ def make_view_selector(
         and dist_info.parse_wheel_name(part.name).tags & tags
         for target in part.targets
     }
-    served = sorted(held.intersection(targets))
+    # extras are for chips: no GPU is a generic target, and no build tag could name one
+    served = sorted(target for target in held.intersection(targets) if "-" not in target)
     return make_selector(host, file.name, file.requires_python, served) if served else None
 
 
