@@ -74,13 +74,22 @@ BY_EXTRA = 'extra == "device-gfx942"'
 
 
 def test_what_an_extra_requires_is_pinned_and_comes_first() -> None:
-    """A host wheel has its kernels by an extra; they may require it, too."""
+    """A host wheel has its kernels by an extra, and requires its selector; both may require it, too."""
     document = a_set(wheel("torch"), wheel(KERNELS))
     pinned = needing(document, torch=[f"{KERNELS}=={V} ; {BY_EXTRA}"])
     set_conflicts.require_pins(document, pinned)
     assert set_conflicts.sort_by_dependencies([document], pinned) == [KERNELS, "torch"]
     both = needing(document, torch=[f"{KERNELS}=={V} ; {BY_EXTRA}"], **{KERNELS: ["torch"]})
-    assert set_conflicts.sort_by_dependencies([document], both) == ["torch", KERNELS]
+    assert set_conflicts.sort_by_dependencies([document], both) == [KERNELS, "torch"]
+    selector = "amd-torch-device"
+    split = a_set(*document.files, wheel(selector), wheel("torchvision"))
+    circle = needing(
+        split,
+        torch=[selector, f"{KERNELS}=={V} ; {BY_EXTRA}"],
+        torchvision=["torch"],
+        **{KERNELS: ["torch"], selector: ["torch"]},
+    )
+    assert set_conflicts.sort_by_dependencies([split], circle) == [selector, KERNELS, "torch", "torchvision"]
     loose = needing(document, torch=[f"{KERNELS}>=1 ; {BY_EXTRA}"])
     with pytest.raises(errors.ReleaseError, match=f"are not pinned to it: torch-.* requires {KERNELS}"):
         set_conflicts.require_pins(document, loose)

@@ -121,7 +121,8 @@ def sort_by_dependencies(
 ) -> list[str]:
     """Return the projects of sets so that each comes after all that it requires.
 
-    What an extra requires comes first as well, unless it requires the project itself: wheels of kernels do.
+    What an extra requires comes first as well, unless it requires the project itself. Parts of a host wheel
+    do, and come first: nobody gets them but with their host, which is never there without them.
     """
     hard, graph = _make_graph(documents, requires, extras=False), _make_graph(documents, requires)
     order: dict[str, None] = {}
@@ -132,11 +133,12 @@ def sort_by_dependencies(
             return
         visited.add(project)
         for needed in sorted(graph[project], key=lambda name: (name not in hard[project], name)):
-            if needed in hard[project] or project not in _find_closure(needed, hard):
+            is_part = wheel_set.find_host_project(needed) == project
+            if is_part or needed in hard[project] or project not in _find_closure(needed, hard):
                 visit(needed)
         order[project] = None
 
-    for project in sorted(graph):
+    for project in sorted(graph, key=lambda name: (wheel_set.find_host_project(name) is not None, name)):
         visit(project)
     return list(order)
 
