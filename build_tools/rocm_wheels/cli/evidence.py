@@ -87,8 +87,9 @@ def submit(
     sign_with: Path | None,
     *,
     as_json: bool,
+    faults: bool = True,
 ) -> None:
-    """Sign evidence and write it down beside its set; say what was done."""
+    """Sign evidence and write it down beside its set; say what was done, and (``faults``) what failed."""
     from rocm_wheels.release import wheel_set
     from rocm_wheels.release.evidence import evidence
     from rocm_wheels.release.evidence import store as evidence_store
@@ -104,8 +105,8 @@ def submit(
         count = tables.format_count(len(entry.hashes), "wheel")
         state = "" if new else " (was there already)"
         lines.append(f"{entry.id}{state}  {evidence.describe_evidence(entry)}, of {count}")
-        faults = (entry.detail if not entry.passed else "", *entry.failed[:_MOST_RESULTS])
-        lines += [f"  {line}" for line in faults if line]
+        failed = (entry.detail if not entry.passed else "", *entry.failed[:_MOST_RESULTS])
+        lines += [f"  {line}" for line in failed if line and faults]
     print_result(listing, lines, as_json=as_json)
 
 

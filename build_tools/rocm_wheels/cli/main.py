@@ -171,6 +171,10 @@ set_group = command.Group(
         "promote": ("promote:promote", "Show a set on a channel, once its gate lets it pass."),
         "demote": ("promote:demote", "Take sets from a channel; roll back."),
         "refresh": ("promote:refresh_command", "Bring a store's pages, views and support.json up to date."),
+        "reproduce": (
+            "reproduce:reproduce_command",
+            "Build a set again by what it says, and compare the bytes.",
+        ),
         "bisect": ("bisect:bisect_command", "Find the first set that a command fails with."),
     },
     help="Stage sets of wheels in a store, judge them by evidence, and promote them to channels.",

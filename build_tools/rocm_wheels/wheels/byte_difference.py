@@ -183,7 +183,7 @@ def _show_first(old: Sequence[str], new: Sequence[str]) -> str:
 
 def _show_pair(gone: Sequence[str], come: Sequence[str], pattern: re.Pattern[str] | None = None) -> str:
     """Return the first text of each side, from where they differ."""
-    first, second = (gone or [""])[0], (come or [""])[0]
+    first, second = (next(filter(str.strip, texts), "") for texts in (gone, come))
     if pattern is not None:  # the one that is the same otherwise
         second = next((text for text in come if pattern.sub("", text) == pattern.sub("", first)), second)
     same = next((n for n, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]), 0)
