@@ -34,6 +34,7 @@ from wheels import SCHEMA, Draft, wheel
 
 from rocm_wheels.core import errors, files
 from rocm_wheels.core.files import hash_file, lock_folder
+from rocm_wheels.models.project import list_projects
 from rocm_wheels.user.install import install as carry_out
 from rocm_wheels.user.package_set import InstallRequest
 from rocm_wheels.user.plan import plan_install
@@ -322,6 +323,23 @@ def test_other_torch_projects_come_without_compiled_code_or_not_at_all(
     assert venv.packages() == {}
     install(index.url, venv, "torch", "torchao")
     assert venv.packages()["torchao"] == "0.18.0"
+
+
+def test_what_there_is_a_recipe_of_comes_from_the_chosen_index(
+    index: IndexServer, venv: Environment, tmp_path: Path
+) -> None:
+    recipes = [recipe for recipe in list_projects() if recipe.build.only_named]
+    for recipe in recipes:
+        told = install(index.url, venv, recipe.distribution, code=17).err
+        assert f"{recipe.distribution} holds code for GPUs" in told
+    assert venv.packages() == {} and len(recipes) == 5
+    # of LightGBM, which does without a GPU, PyPI's serves whatever else requires it, until ours is named
+    install(index.url, venv, "torch", "boosts-with-lightgbm")
+    assert venv.packages()["lightgbm"] == "4.6.0"
+    wheel(tmp_path, "lightgbm", "4.5.0+rocm7.2", requires=("rocm[libraries]==7.2.0",))
+    wheel(tmp_path, "rocm", "7.2.0")
+    install(tmp_path, venv, "lightgbm")
+    assert venv.packages()["lightgbm"] == "4.5.0+rocm7.2"
 
 
 @pytest.mark.parametrize("form", ["folder", "{family}", "links.html", "file:"])

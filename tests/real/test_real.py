@@ -167,7 +167,7 @@ def test_c10_hip_and_kernels_for_three_targets(chain: Chain, configured: Path) -
 
 @pytest.mark.parametrize("name", ["bitsandbytes", "lightgbm"])
 def test_a_project_by_a_recipe_of_its_own(chain: Chain, sdk: Path, name: str) -> None:
-    recipes, output = "--recipe-dir tests/real" if name == "lightgbm" else "", INSIDE / "wheels" / name
+    output = INSIDE / "wheels" / name
     if name == "lightgbm":
         if not (INSIDE / "src/lightgbm").exists():
             (INSIDE / "lightgbm.txt").write_text(real_root.LIGHTGBM)
@@ -176,10 +176,10 @@ def test_a_project_by_a_recipe_of_its_own(chain: Chain, sdk: Path, name: str) ->
             (sdist,) = INSIDE.glob("lightgbm-*.tar.gz")
             real_root.make_lightgbm(sdist, INSIDE / "src")
     else:
-        chain.run(f".venv/bin/rocm-wheels checkout {name} {recipes} --source-dir {INSIDE}/src")
+        chain.run(f".venv/bin/rocm-wheels checkout {name} --source-dir {INSIDE}/src")
     words = f"--work-dir {INSIDE}/work --install-rocm --find-links {sdk} --gfx {','.join(TARGETS[:2])}"
     words += f" --source-dir {INSIDE}/src --output-dir {output}"
-    chain.run(f".venv/bin/rocm-wheels build {name} {recipes} {words}")
+    chain.run(f".venv/bin/rocm-wheels build {name} {words}")
     (wheel,) = output.glob(f"{name}-*+rocm*.whl")
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))

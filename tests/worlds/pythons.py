@@ -279,6 +279,12 @@ def pypi(raw: Path) -> list[Path]:
         wheel(raw, "torchao", "0.18.0", tag=compiled, requires=("torch>=2.8",)),
         wheel(raw, "torchao", "0.19.0", tag=compiled, requires=("torch>=2.8",)),
         wheel(raw, "xformers", "0.0.33", tag=compiled, requires=("torch>=2.8",)),
+        *(
+            wheel(raw, name, "9.9.9")
+            for name in ("bitsandbytes", "causal_conv1d", "flash_attn", "torchcodec")
+        ),
+        wheel(raw, "lightgbm", "4.6.0", tag=compiled),
+        wheel(raw, "boosts_with_lightgbm", "1.0", requires=("lightgbm",)),
     ]
 
 

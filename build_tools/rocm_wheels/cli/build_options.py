@@ -476,7 +476,8 @@ def _find_pythons(options: Mapping[str, Any], env: Mapping[str, str]) -> tuple[P
 
 def _parse_set_env(words: Sequence[str]) -> dict[str, dict[str, str]]:
     """Read PROJECT:NAME=VALUE. Raises UsageError for what options decide, and for secrets."""
-    from rocm_wheels.core import shell, tables
+    from rocm_wheels.cli import checkout
+    from rocm_wheels.core import shell
 
     variables: dict[str, dict[str, str]] = {}
     for word in words:
@@ -485,13 +486,10 @@ def _parse_set_env(words: Sequence[str]) -> dict[str, dict[str, str]]:
             raise errors.UsageError(
                 f"--set-env {word!r} is not PROJECT:NAME=VALUE", tip="such as pytorch:USE_NCCL=0"
             )
-        project, name = match["project"].replace("-", "_"), match["name"]
-        if project not in project_names.list_project_names():
-            raise errors.UsageError(
-                f"--set-env {word}: there is no project "
-                f"{project}{tables.suggest_name(project, project_names.list_project_names())}",
-                tip=f"projects: {', '.join(project_names.list_project_names())}",
-            )
+        try:
+            project, name = checkout.find_project_name(match["project"]), match["name"]
+        except errors.UsageError as unknown:
+            raise errors.UsageError(f"--set-env {word}: {unknown.message}", tip=unknown.tip) from None
         if (option := _DECIDED_BY_OPTIONS.get(name)) is not None:
             raise errors.UsageError(
                 f"--set-env {word}: {name} is what {option} decides", tip=f"give {option}"

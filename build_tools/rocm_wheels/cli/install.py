@@ -68,7 +68,7 @@ def install_command(
 
     \b
     Where it comes from:
-      torch, torchvision, torchaudio, triton…, rocm…, amd-…   the chosen index alone; rocm… or --rocm-index
+      all with a recipe (torch), triton…, rocm…, amd-…        the chosen index alone; rocm… or --rocm-index
       other torch projects that it lacks (torchao)            PyPI, if without compiled code
       the rest that it lacks (sympy, numpy)                   PyPI, UV_DEFAULT_INDEX, PIP_INDEX_URL
 

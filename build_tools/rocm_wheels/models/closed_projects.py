@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from rocm_wheels.models import project_names
 
 _CLOSED_PROJECT = re.compile(
-    r"torch|torchtext|torchcodec|aotriton"
+    r"torch|torchtext|aotriton"
     r"|triton|triton-.+|pytorch-triton.*|rocm|rocm-(?!bootstrap$).+|rocm\d.*|hip-.+|amd-.+|amdsmi|jax-rocm.*"
     r"|fbgemm-gpu.*"
 )
@@ -20,7 +20,9 @@ _CLOSED_PROJECT = re.compile(
 
 def is_closed_project(project: str) -> bool:
     """Tell whether a project (normalized name) may come from the chosen index or folder alone."""
-    return _CLOSED_PROJECT.fullmatch(project) is not None or project in project_names.find_wheel_projects()
+    if _CLOSED_PROJECT.fullmatch(project) is not None:
+        return True
+    return project in project_names.find_wheel_projects() and project not in project_names.find_open_wheels()
 
 
 def list_closed_projects() -> tuple[str, ...]:
@@ -30,8 +32,8 @@ def list_closed_projects() -> tuple[str, ...]:
     names = (
         "rocm rocm-sdk rocm-sdk-core rocm-sdk-devel rocm-sdk-libraries rocm-profiler amdsmi aotriton torch"
     )
-    names += " torchtext torchcodec triton triton-rocm pytorch-triton pytorch-triton-rocm fbgemm-gpu"
+    names += " torchtext triton triton-rocm pytorch-triton pytorch-triton-rocm fbgemm-gpu"
     targets = (*gfx.get_gfx_targets(), *gfx.get_gfx_families())
     parts = (f"rocm-sdk-{kind}-{target.lower()}" for target in targets for kind in ("libraries", "device"))
-    wheels = project_names.find_wheel_projects()
+    wheels = project_names.find_wheel_projects().keys() - project_names.find_open_wheels()
     return tuple(sorted({*names.split(), *map(canonicalize_name, parts), *wheels}))

@@ -304,11 +304,13 @@ class InstallRecipe(records.Record):
 
     ``default_place``: its place (torch's is 1) among what `install` takes when nothing is named; such a one
     is held to the version that the release line of torch names. ``mismatch``: what happens beside a torch of
-    another kind (CPU, CUDA).
+    another kind (CPU, CUDA). ``closed``: it is taken from the chosen index alone; where not, PyPI's wheel of
+    that name does without a GPU and without our torch, and may come from there for whom requires it.
     """
 
     default_place: int | None = Field(default=None, ge=1)
     mismatch: str = "its own operations fail"
+    closed: bool = True
 
 
 class Project(records.Record):
@@ -357,6 +359,16 @@ class Project(records.Record):
         """
         special = self.linux_environment if platform == "linux" else self.windows_environment
         return {**self.environment, **special, **self.line_environment.get(torch_line or "", {})}
+
+    @property
+    def is_of_torch(self) -> bool:
+        """Whether users need torch beside it: it is built after torch, or is torch."""
+        return "pytorch" in (self.name, *self.build.after)
+
+    @property
+    def is_built_against_torch(self) -> bool:
+        """Whether it is compiled against torch, so that it goes with that kind of torch alone."""
+        return "pytorch" in self.build.needs
 
     @cached_property
     def normalized_name(self) -> str:

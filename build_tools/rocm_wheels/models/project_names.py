@@ -204,18 +204,25 @@ def find_wheel_projects() -> dict[str, str]:
 
     Who only asks for names does not wait for recipes to be read and checked. DataError for one without.
     """
-    return {_read_wheel_name(file.path): name for name, file in find_recipes().items()}
+    return {_read_wheel_entry(file.path)[0]: name for name, file in find_recipes().items()}
+
+
+def find_open_wheels() -> frozenset[str]:
+    """Return the wheels of which others than ours may be taken: ``install.closed: false`` of a recipe."""
+    wheels = (_read_wheel_entry(file.path) for file in find_recipes().values())
+    return frozenset(name for name, is_open in wheels if is_open)
 
 
 @lru_cache
-def _read_wheel_name(recipe: Path) -> str:
+def _read_wheel_entry(recipe: Path) -> tuple[str, bool]:
     from rocm_wheels.core import records, yaml_reader  # slow to import
 
     content = yaml_reader.read_yaml_tree(records.read_text_file(recipe), name=str(recipe)).value
-    distribution = content.get("distribution") if isinstance(content, dict) else None
+    content = content if isinstance(content, dict) else {}
+    distribution, install = content.get("distribution"), content.get("install")
     if not isinstance(distribution, str):
         raise errors.DataError(f"{recipe} does not say what its wheel is called", tip="distribution: NAME")
-    return canonicalize_name(distribution)
+    return canonicalize_name(distribution), isinstance(install, dict) and install.get("closed") == "false"
 
 
 def get_option_name(project: str) -> str:

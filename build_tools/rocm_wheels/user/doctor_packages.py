@@ -16,21 +16,19 @@ from packaging.utils import canonicalize_name
 
 from rocm_wheels.core import errors
 from rocm_wheels.core.errors import Finding
-from rocm_wheels.models import facts, lock, torch_builds
+from rocm_wheels.models import facts, torch_builds
 from rocm_wheels.models.project import InstallRecipe, find_project_of, list_default_packages, list_projects
 from rocm_wheels.user import index_pages, installed_packages
 from rocm_wheels.user.doctor_subject import DoctorSubject, error, info, join_some, ok, warning
 from rocm_wheels.user.host import StatedMachine, make_host
 
 _KIND_NAMES = {"rocm": "ROCm", "cuda": "CUDA", "xpu": "Intel GPUs (XPU)", "cpu": "processors alone (CPU)"}
-_OTHER_COMPANIONS = ("torchao", "torchcodec", "flash-attn", "xformers")  # compiled, without a recipe of ours
+_OTHER_COMPANIONS = ("torchao", "xformers")  # compiled, without a recipe of ours
 
 
 def _list_compiled_companions() -> list[str]:
     """Return what is compiled against torch: by recipes, and others that are known."""
-    built = [
-        project.normalized_name for project in list_projects() if lock.TORCH_PROJECT in project.build.needs
-    ]
+    built = [project.normalized_name for project in list_projects() if project.is_built_against_torch]
     return list(dict.fromkeys([*built, *_OTHER_COMPANIONS]))
 
 
@@ -174,7 +172,7 @@ def _suggest_fix(subject: DoctorSubject, package: str, required: Requirement) ->
     name = canonicalize_name(required.name)
     if name.startswith(("rocm", "amd-torch")):
         return subject.format_rocm_pip(str(required), str(required.specifier))
-    if not installed_packages.RELEVANT_PROJECTS.fullmatch(name):
+    if not installed_packages.match_relevant_projects().fullmatch(name):
         return subject.format_pip("install", str(required))
     names = dict.fromkeys([*(["torch"] if subject.installed.torch else []), package, name])
     torch_projects = [project for project in names if re.fullmatch(r"torch(vision|audio|ao)?", project)]

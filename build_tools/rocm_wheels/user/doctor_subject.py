@@ -16,7 +16,7 @@ from rocm_wheels.models.project import list_default_packages, list_projects
 from rocm_wheels.user import environment, gpu_support, install_options, installed_packages
 from rocm_wheels.user.machine import MachineFacts
 
-_OTHERS_WITH_CODE = ("torchao", "flash-attn", "xformers", "bitsandbytes", "vllm")  # without a recipe of ours
+_OTHERS_WITH_CODE = ("torchao", "flash-attn", "xformers", "vllm")  # by no recipe of ours
 
 
 @dataclass(frozen=True)

@@ -161,11 +161,11 @@ def _make_environment(answer: Mapping[str, Any]) -> PythonEnvironment:
 
 
 BuildKind = Literal["rocm", "cuda", "xpu", "cpu", "unknown"]
-# what belongs to torch, and every package of ROCm
-RELEVANT_PROJECTS = re.compile(
-    r"torch|torchvision|torchaudio|torchao|torchdata|torchtune|torchrl|torchcodec|tensordict|apex"
-    r"|triton|triton-rocm|triton-xpu|triton-windows|pytorch-triton(-rocm|-xpu)?|amd-torch.*"
-    r"|rocm|rocm-.*|amd-smi|amdsmi|aotriton|flash-attn|xformers|bitsandbytes|vllm|jax-rocm.*|nvidia-c.*"
+# without a recipe: what belongs to torch, and every package of ROCm
+_OTHER_PROJECTS = (
+    r"torchao|torchdata|torchtune|torchrl|tensordict"
+    r"|triton-rocm|triton-xpu|triton-windows|pytorch-triton(-rocm|-xpu)?|amd-torch.*"
+    r"|rocm|rocm-.*|amd-smi|amdsmi|aotriton|xformers|vllm|jax-rocm.*|nvidia-c.*"
 )
 _INFO_SUFFIXES = (".dist-info", ".egg-info")
 
@@ -226,7 +226,11 @@ class InstalledDistribution:
     @cached_property
     def build(self) -> PackageBuild:
         """Return what it was built for, as far as that is looked up: of what is compiled against torch."""
-        return detect_build(self) if _BUILT_PROJECTS.fullmatch(self.name) else PackageBuild("unknown")
+        from rocm_wheels.models.project import find_project_of  # slow to import
+
+        recipe = None if _BUILT_PROJECTS.fullmatch(self.name) else find_project_of(self.name)
+        is_built = recipe.is_built_against_torch if recipe else _BUILT_PROJECTS.fullmatch(self.name)
+        return detect_build(self) if is_built else PackageBuild("unknown")
 
     @property
     def kind(self) -> BuildKind:
@@ -237,13 +241,21 @@ class InstalledDistribution:
         return f"{self.name} {self.version}"
 
 
+def match_relevant_projects() -> re.Pattern[str]:
+    """Return the pattern of what is looked at: wheels of recipes, and others of torch and ROCm."""
+    wheels = map(re.escape, project_names.find_wheel_projects())
+    return re.compile("|".join([*wheels, _OTHER_PROJECTS]))
+
+
 def read_distributions(
-    path: Iterable[Path], only: re.Pattern[str] = RELEVANT_PROJECTS
+    path: Iterable[Path], only: re.Pattern[str] | None = None
 ) -> tuple[tuple[InstalledDistribution, ...], tuple[str, ...]]:
     """Return what is installed in the folders, in their order, and what could not be read.
 
-    A distribution that two folders have is there twice: the first is the one that is imported.
+    A distribution that two folders have is there twice: the first is the one that is imported. ``only``:
+    their names; None: those that belong to torch and ROCm.
     """
+    only = only or match_relevant_projects()
     distributions: list[InstalledDistribution] = []
     faults: list[str] = []
     names: set[str] = set()
@@ -314,10 +326,8 @@ def _find_source_tree(direct_url: str) -> Path | None:
     return None
 
 
-_OWN_MODULES = ("flash-attn", "torch", "torchvision", "torchaudio")  # as their names: no recipe is read
-_BUILT_PROJECTS = re.compile(
-    r"torch|torchvision|torchaudio|torchao|torchcodec|apex|.*triton.*|flash-attn|xformers"
-)
+_OWN_MODULES = ("torch", "torchvision", "torchaudio")  # as their names: no recipe is read
+_BUILT_PROJECTS = re.compile(r"torch|torchvision|torchaudio|torchao|xformers|.*triton.*")
 _LIBRARY_FILE = re.compile(r"\.so(\.[0-9.]+)?$|\.(dll|pyd)$")
 # kind: its key in torch/version.py, which is also in the name of the library that only such a torch has; what
 # packages for it are linked to; its local versions

@@ -21,6 +21,7 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import errors, log, parallel
 from rocm_wheels.index import reader
+from rocm_wheels.models import project_names
 from rocm_wheels.models.closed_projects import is_closed_project
 from rocm_wheels.user import candidates, choose, index_pages, offers, requested, resolve
 from rocm_wheels.user.environment import InstallTarget
@@ -112,7 +113,10 @@ class SetPlanner:
     ) -> None:
         self._request, self._site, self._refused = request, site, refused
         self._packages = requested.parse_packages(request.packages, site.target.environment.markers)
-        self._companions = [name for name in self._packages if is_closed_project(name) and name != "torch"]
+        ours = project_names.find_wheel_projects()
+        self._companions = [
+            name for name in self._packages if name != "torch" and (is_closed_project(name) or name in ours)
+        ]
         self._versions = {name: installed.version for name, installed in site.present.items()}
         self._rocm_url = request.rocm_index and reader.resolve_index_url(request.rocm_index)
         self._link_urls = [
@@ -283,7 +287,8 @@ class SetPlanner:
         """Return what is installed of projects that may come from the index of dependencies, to stay."""
         kept = []
         for name, installed in self._site.present.items():
-            if is_closed_project(name) or requested.requires_pure_wheel(name) or installed.editable:
+            is_ours = is_closed_project(name) or name in self._companions
+            if is_ours or requested.requires_pure_wheel(name) or installed.editable:
                 continue
             try:
                 version, content = Version(installed.version), (installed.info / "METADATA").read_bytes()
@@ -373,7 +378,7 @@ class SetPlanner:
         is_of_rocm = self._rocm is not None and is_index(package.index, self._rocm.url)
         if is_chosen or (is_of_rocm and (requested.is_rocm_project(name) or not is_closed_project(name))):
             return
-        if is_closed_project(name):
+        if is_closed_project(name) or name in self._companions:
             raise self._make_absent_error(name)
         if package.is_sdist or offers.is_pure_wheel(package.name):
             return

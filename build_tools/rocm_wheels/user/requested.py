@@ -4,10 +4,11 @@
    build with the same public version, and with ``--extra-index-url`` the higher version wins, not the right
    build.
 2. **What holds compiled code for GPUs never comes from anywhere else** (``is_closed_project``): what there is
-   a recipe of (torch, torchvision, …), every triton, ROCm's own packages, and all of ``amd-*``. Where the
-   chosen index has none that is an error, never a look at PyPI: anybody can register
+   a recipe of (torch, torchvision, flash-attn, …), every triton, ROCm's own packages, and all of ``amd-*``.
+   Where the chosen index has none that is an error, never a look at PyPI: anybody can register
    ``amd-torch-device-gfx942`` there. ROCm's own packages alone may come from one other index, which somebody
-   named for them; rocm-bootstrap, which a split torch requires and AMD has on PyPI, is like the rest.
+   named for them; rocm-bootstrap, which a split torch requires and AMD has on PyPI, is like the rest. So is,
+   where it is not named but required, what a recipe says does without a GPU (LightGBM).
 3. **The other torch projects** (torchao, torchtune, …) may come from the index of dependencies, but only as
    wheels without compiled code (``py3-none-any``): such a wheel is for every build of torch.
 4. **What is left** (sympy, numpy, …) comes from the index of dependencies: PyPI, or a mirror. What is
@@ -34,7 +35,6 @@ NO_DIGEST, ONLY_CONNECTION = "the index states no sha256 of", "only the connecti
 _ROCM_PROJECT = re.compile(r"rocm|rocm-.+")
 _TORCH_PROJECT = re.compile(r"torch.+|tensordict")
 _NEEDS_NO_TORCH = re.compile(r"rocm.*|.*triton.*|amd-.*|hip-.*")
-_OTHER_PROJECTS = ("torchcodec",)
 _FEWEST_LETTERS = 5  # a shorter name has too many neighbours that are meant
 _NAMES_TIP = "give names and versions: torch 'torchvision>=0.24' 'torch==2.9.*'"
 
@@ -102,11 +102,16 @@ def find_torch_requirement(packages: Mapping[str, Requirement]) -> str | None:
     """Return the requirement on torch that the packages come to; None where torch is not part of it."""
     if "torch" in packages:
         return str(packages["torch"])
-    needs_torch = any(
-        requires_pure_wheel(name) or (is_closed_project(name) and not _NEEDS_NO_TORCH.fullmatch(name))
-        for name in packages
-    )
-    return "torch" if needs_torch else None
+    return "torch" if any(map(_is_of_torch, packages)) else None
+
+
+def _is_of_torch(project: str) -> bool:
+    from rocm_wheels.models.project import find_project_of  # slow to import
+
+    if (recipe := find_project_of(project)) is not None:
+        return recipe.is_of_torch
+    is_closed = is_closed_project(project) and not _NEEDS_NO_TORCH.fullmatch(project)
+    return is_closed or requires_pure_wheel(project)
 
 
 def find_intended_project(project: str) -> str | None:
@@ -114,7 +119,7 @@ def find_intended_project(project: str) -> str | None:
 
     Strangers register such names on PyPI: a letter too few or twice, two letters changed about, a hyphen.
     """
-    built = (*project_names.find_wheel_projects(), *_OTHER_PROJECTS)
+    built = tuple(project_names.find_wheel_projects())
     if project in built:
         return None
     from rocm_wheels.models import libraries  # slow to import
