@@ -22,7 +22,10 @@ from typing import Any
 
 from rocm_wheels.audit import audited_wheel, metadata
 from rocm_wheels.audit.definition import Findings, Skip, check, error
+from rocm_wheels.binaries import asan
 from rocm_wheels.core import errors, installation, process
+from rocm_wheels.models import versions
+from rocm_wheels.wheels import dist_info, scan
 
 _PROBE = Path(__file__).with_name("import_probe.py")
 _BUILDER_VARIABLES = re.compile(
@@ -116,6 +119,9 @@ def import_here(
     if reason := explain_no_import(wheel.name, expected, detect_import_host()):
         raise Skip(reason)
     env = make_clean_environment(environment.env)
+    if versions.is_asan_version(dist_info.parse_wheel_name(wheel.name).version):
+        runtimes = asan.list_runtimes(scan.scan_wheel(wheel).binaries.values())
+        env |= asan.make_test_variables(env, asan.find_runtime(runtimes, env))
     checks = expected.recipe.checks
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-import-") as name:
         scratch = Path(name)

@@ -57,12 +57,15 @@ def add_build_variables(env: dict[str, str], *, imports: bool) -> None:
     """
     commands = [shlex.split(env.get(name) or default) for name, default in (("CC", "cc"), ("CXX", "c++"))]
     tip = "CC and CXX name the compilers: both gcc's, or both clang's"
-    texts = [
-        process.capture_output([*command, "--version"], env=env, check=errors.BuildError, tip=tip)
+    # what they define of themselves: their names and versions are words of whoever built them
+    definitions = [
+        process.capture_output(
+            [*command, "-dM", "-E", "-x", "c", os.devnull], env=env, check=errors.BuildError, tip=tip
+        )
         for command in commands
     ]
-    words = {"clang": "clang", "Free Software Foundation": "gcc"}
-    kinds = {next((kind for word, kind in words.items() if word in text), "") for text in texts}
+    macros = {"#define __clang__ ": "clang", "#define __GNUC__ ": "gcc"}  # clang has both
+    kinds = {next((kind for macro, kind in macros.items() if macro in text), "") for text in definitions}
     if len(kinds) != 1 or "" in kinds:
         names = " and ".join(map(shlex.join, commands))
         raise errors.BuildError(f"--packaging asan: {names} are not both gcc, or both clang", tip=tip)

@@ -166,7 +166,8 @@ _extra_options = catalogue.takes(
         default="per-family",
         show_default=True,
         help="per-family: for the index of a family; multi-arch: one set for all targets; split: host wheels"
-        " and device wheels; fat: torch carries its ROCm; variant: stamped wheels too, in variants/.",
+        " and device wheels; fat: torch carries its ROCm; variant: stamped wheels too, in variants/; asan:"
+        " host code with AddressSanitizer, for tests.",
     ),
     catalogue.PLAT.but(
         metavar="auto|none|TAG",

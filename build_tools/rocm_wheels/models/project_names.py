@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 from rocm_wheels.core import errors, workspace
 
 Platform = Literal["linux", "windows"]
-PackagingMode = Literal["per-family", "multi-arch", "split", "variant", "fat"]  # what people install
+PackagingMode = Literal["per-family", "multi-arch", "split", "variant", "fat", "asan"]  # what people install
 PACKAGING_MODES: tuple[PackagingMode, ...] = get_args(PackagingMode)
 RELEASE_TYPES = ("ci", "dev", "dev-bkc", "nightly", "nightly-bkc", "prerelease")
 MatrixPackaging = Literal["per-family", "multi-arch", "split", "fat"]  # of a set, as workflows stage it

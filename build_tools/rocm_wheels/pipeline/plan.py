@@ -348,6 +348,8 @@ def _check_packaging(request: WheelsRequest) -> None:
             " installed ROCm it requires none",
             tip="`rocm packages --from-prefix` makes packages of it: build with these, by --find-links",
         )
+    if request.packaging == "asan" and request.platform != "linux":
+        raise errors.UsageError(f"--packaging asan is for Linux, and this is for {request.platform}")
     links = request.sdk.find_links
     if request.packaging == "fat" and ("://" in links if links else not request.sdk.index_url):
         raise errors.UsageError(

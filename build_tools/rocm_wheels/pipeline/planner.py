@@ -11,13 +11,19 @@ from pathlib import Path
 
 from packaging.version import Version
 
+from rocm_wheels.binaries import asan
 from rocm_wheels.compile import build_request, build_trees
 from rocm_wheels.compile.environment import compose_environment, list_exact_pins
 from rocm_wheels.compile.variables import USER_VARIABLES, prepend_path
 from rocm_wheels.core import errors, shell
 from rocm_wheels.models import gfx, torch_features
 from rocm_wheels.models.project import Project, load_project
-from rocm_wheels.models.versions import add_version_marks, make_wheel_version, strip_version_marks
+from rocm_wheels.models.versions import (
+    add_asan_label,
+    add_version_marks,
+    make_wheel_version,
+    strip_version_marks,
+)
 from rocm_wheels.pipeline import build_environment, outputs, provided_wheel_checks, provided_wheels
 from rocm_wheels.pipeline.facts import Facts, find_torch_version
 from rocm_wheels.pipeline.step import NotYet, Step
@@ -96,6 +102,8 @@ def plan_build(
             why_not=dependencies.without_triton,
         )
     suffix = _mark_suffix(facts.wheel_suffix(ready.sdk.version, project.name), project, facts, targets)
+    if run_request.packaging == "asan":
+        suffix = add_asan_label(suffix)
     version = None
     if tree.version is not None:
         version = make_wheel_version(
@@ -134,6 +142,8 @@ def plan_build(
     for folder in (ready.environment.bin, layer.bin):  # its cmake, not the machine's
         prepend_path(base, "PATH", folder, request.platform)
     environment = compose_environment(request, base)
+    if run_request.packaging == "asan":
+        asan.add_build_variables(environment, imports=bool(project.build.after))
     pins = list_exact_pins(request, environment)
 
     inputs = _list_inputs(request, environment, facts, ready, dependencies, python=layer.python)

@@ -18,7 +18,9 @@ from typing import Any, Literal
 
 from packaging.utils import canonicalize_name
 
+from rocm_wheels.binaries import asan, loader
 from rocm_wheels.core import errors, files, installation, log, process, workspace
+from rocm_wheels.models import versions
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.wheels import archive, dist_info
 
@@ -108,9 +110,12 @@ class TargetPython:
 
 
 def inspect_target_python(
-    python: Path, env: Mapping[str, str], *, device: str = "", limit: float = 180.0
+    python: Path, env: MutableMapping[str, str], *, device: str = "", limit: float = 180.0
 ) -> TargetPython:
     """Ask a Python what there is to test. A torch that is missing or does not start is no error here.
+
+    Of a torch with AddressSanitizer ``env`` gets the variables that every process with it needs; HostError
+    where its runtime is not here.
 
     torch has ``limit`` seconds. ``device`` ``cpu``: GPUs are left alone. Raises UsageError for what is no
     Python.
@@ -131,6 +136,12 @@ def inspect_target_python(
         raise errors.UsageError(
             f"{python} is no Python: it does not say what is installed", tip=tip
         ) from None
+    torch_version, place = dict(installed).get("torch", ("", ""))
+    if versions.is_asan_version(torch_version):
+        site = Path(place).parent
+        libraries = map(loader.read_host_binary_file, sorted((site / "torch").glob("**/*.so*")))
+        runtimes = asan.list_runtimes(library for library in libraries if library is not None)
+        env.update(asan.make_test_variables(env, asan.find_runtime(runtimes, env, [site])))
     facts = {} if "torch" in missing else _ask_torch(python, env, device, limit)
     ended = str(facts.pop("ended", ""))
     return TargetPython(
