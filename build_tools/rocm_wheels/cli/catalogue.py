@@ -256,6 +256,9 @@ JOBS = Entry("--jobs", type=click.IntRange(1), metavar="N", help="How many at a 
 DRY_RUN = Entry("--dry-run", is_flag=True, help="Say what would be done, and why; do nothing.")
 
 # what is shown
+DROP_MISSING = Entry(
+    "--drop-missing", is_flag=True, help="Drop wheels that are gone from the pages, and what lay beside them."
+)
 ALL = Entry("--all", "everything", is_flag=True, help="All of them.")
 JSON = Entry("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rocm_wheels.cli import boundary, catalogue, command, evidence, options, output
 from rocm_wheels.core import environment_numbers, errors, log, tables
 
+if TYPE_CHECKING:
+    from rocm_wheels.index import federation, signed_index
+
+_MOST_NAMES = 8  # in a line
 _PATH = click.Path(path_type=Path)
 _FILE = options.RegularFile()
 
@@ -24,9 +28,7 @@ _FILE = options.RegularFile()
     help="Put FILEs into the index of this GPU family; without FILEs, a folder in DIR with wheels of one: "
     "asked for once, remembered, and can be repeated.",
 )
-@command.option(
-    "--drop-missing", is_flag=True, help="Drop wheels that are gone from the pages, and what lay beside them."
-)
+@catalogue.DROP_MISSING
 @command.option(
     "--allow-pth",
     "startup_files",
@@ -112,6 +114,74 @@ def yank(folder: Path, words: tuple[str, ...], reason: str | None, unyank: bool,
     root = folder.absolute()
     names = update.yank_wheels(root, words, reason=new_reason)
     output.print_result({word: names}, [f"{word} {name}" for name in names], as_json=as_json)
+
+
+@command.command("index federate")
+@click.argument("owners_file", type=_FILE, metavar="OWNERS")
+@click.argument("target", metavar="DIR|s3://…")
+@catalogue.DROP_MISSING.but(help="Drop names of which their owners have no files any more.")
+@catalogue.DRY_RUN.but(help="Read everything, say what would change, and write nothing.")
+@catalogue.JSON
+def federate(owners_file: Path, target: str, drop_missing: bool, dry_run: bool, as_json: bool) -> None:
+    """Make an index of several: one page a name, from its owner alone. Files stay where they are.
+
+    OWNERS is a YAML file: `sources` are indexes by name (a folder, s3://bucket/path or a URL; with `url`
+    where people see it, `signed_by` keys that sign its pages, `allow_no_hash`); `owners` are sources by
+    names of projects, or patterns such as rocm-*, of which the most exact one decides; `default` owns the
+    rest, but what holds code for GPUs. With `targets` each has an index of its own; {gfx} stands for it.
+
+    The same command refreshes it: pages that did not change at their source are not sent again. A source that
+    cannot be read, a name that is gone there, or a file that has other bytes than before leaves the index as
+    it is; the exit code is 15 then.
+
+    \b
+    Examples:
+      rocm-wheels index federate owners.yaml public
+      rocm-wheels index federate owners.yaml s3://wheels/simple --dry-run
+    """
+    from rocm_wheels.cli import evidence
+    from rocm_wheels.index import federation, owners, signed_index
+    from rocm_wheels.stores import store
+
+    env, stated = boundary.read_environment(), owners.load_owners(owners_file)
+
+    def sign(keys: Sequence[str]) -> signed_index.SignedIndexes:
+        signers = options.read_signers(map(Path, keys), env)
+        return signed_index.SignedIndexes(signers, env, options.open_memory(env), evidence.current_time())
+
+    results: dict[str, federation.Federated] = {}
+    for gfx in stated.targets or ("",):
+        place = f"{target.rstrip('/')}/{gfx}".rstrip("/")
+        out, part = store.open_store(place, env), stated.at_target(gfx)
+        if not dry_run:
+            store.require_conditional_writes(out)
+        sources = federation.open_sources(part, sign, env)
+        result = federation.Federation(part, sources, out).refresh(drop_missing=drop_missing, dry_run=dry_run)
+        results[place] = result
+    lines = [line for place, result in results.items() for line in _describe_federated(place, result)]
+    output.print_result({"dry_run": dry_run, "indexes": results}, lines, as_json=as_json)
+
+
+def _describe_federated(place: str, result: federation.Federated) -> list[str]:
+    """Return what became of an index: what it has and what changed; then what it does not take, and why."""
+    told = {
+        "written": result.written,
+        "removed": result.removed,
+        "need an owner of their own": result.ownerless,
+        "without a project": result.unmatched,
+        "files left out": result.left_out,
+        "files without sha256": result.no_hash,
+        **{f"not taken from {source}": names for source, names in result.strangers.items()},
+    }
+    count, projects = (
+        tables.format_count(result.files, "file"),
+        tables.format_count(result.projects, "project"),
+    )
+    lines = [f"{place}: {count} of {projects}, {tables.format_count(len(result.written), 'page')} changed"]
+    for words, names in told.items():
+        more = [f"{len(names) - _MOST_NAMES} more"] if len(names) > _MOST_NAMES else []
+        lines += [f"{words}: {', '.join([*names[:_MOST_NAMES], *more])}"] if names else []
+    return lines
 
 
 def read_source_date(env: Mapping[str, str]) -> str:
@@ -241,6 +311,7 @@ def resolve_command(
 _COMMANDS = {
     "build": ("index:build", "Put wheels into an index, all or none, and write its pages."),
     "yank": ("index:yank", "Yank wheels, with a reason, or take that back."),
+    "federate": ("index:federate", "Make an index of several, with one owner for each name."),
     "verify": ("index:verify", "Read an index as pip and uv do, and list what is wrong."),
     "resolve-check": ("index:resolve_command", "See whether pip and uv would pick the newest build."),
 }

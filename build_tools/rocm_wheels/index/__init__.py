@@ -5,5 +5,6 @@ root pages, ``links.html``, ``<project>/`` pages beside wheels and ``.metadata``
 ``<project>/variants/<digest>/`` (a page that somebody is reading stays true), ``.index/`` for writers.
 
 Writing: ``wheel_file`` → ``update`` → ``pages``, which write sets, channels and views of a store, too.
-Reading, here or on a server: ``reader`` → ``verify``, ``resolve_check``.
+Reading, here or on a server: ``reader`` → ``verify``, ``resolve_check``. Several as one: ``owners`` →
+``federation``.
 """

@@ -1,0 +1,410 @@
+"""One index of several: real installers take a name from its owner alone, whoever else offers it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import call, make_key, needs_ssh_keygen
+from crash import Watched, killed_at_writes
+from servers import IndexHandler, IndexServer, a_bucket, serve_folder
+from uv import find_uv_bin
+from warm_python import warm_python
+from wheels import NOW, files, variant, wheel
+
+from rocm_wheels.index import federation, manifest, owners, pages, reader, update, verify
+from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.stores.s3 import S3Store
+
+_ = warm_python
+pytestmark = [pytest.mark.slow]
+OWNERS = """
+sources:
+  rocm: {url}rocm/
+  ours: {url}ours/
+  pypi: {url}pypi/
+owners:
+  rocm: rocm
+  rocm-*: rocm
+  torch: ours
+  triton: ours
+  numpy: pypi
+"""
+
+
+def lay_out(root: Path) -> None:
+    """ROCm's packages; a torch and its triton; the rest, with a torch, triton and ROCm of strangers."""
+    fresh = root.parent / "fresh"
+    torch = {"requires": ("triton==3.5.0", "rocm-sdk-core==7.1.0", "numpy")}
+    indexes = {
+        "rocm": [wheel(fresh, "rocm_sdk_core", "7.1.0"), wheel(fresh, "rocm", "7.1.0")],
+        "ours": [
+            wheel(fresh, version="2.9.0+rocm7.1.0", **torch),  # type: ignore[arg-type]
+            wheel(fresh, version="2.9.1+rocm7.1.0", **torch),  # type: ignore[arg-type]
+            wheel(fresh, "triton", "3.5.0"),
+        ],
+        "pypi": [
+            wheel(fresh, "numpy", "2.3.0"),
+            wheel(fresh, version="99.0"),
+            wheel(fresh / "strangers", "triton", "3.5.0", text="another one"),
+            wheel(fresh, "rocm_sdk_core", "99.0"),
+            wheel(fresh, "rocm_sdk_evil", "1.0"),
+        ],
+    }
+    for name, wheels in indexes.items():
+        update.add_wheels(root / name, wheels, now=NOW)
+    update.yank_wheels(root / "ours", ["torch==2.9.1+rocm7.1.0"], reason="wrong kernels")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[IndexServer]:
+    lay_out(tmp_path / "www")
+    with serve_folder(tmp_path / "www") as server:
+        yield server
+
+
+def state_owners(folder: Path, server: IndexServer, *changes: tuple[str, str]) -> Path:
+    text = OWNERS.format(url=server.url)
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    path = folder / "owners.yaml"
+    path.write_text(text)
+    return path
+
+
+def pages_of(folder: Path) -> dict[str, bytes]:
+    return {name: content for name, content in files(folder).items() if name != federation.STATE_FILE}
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("tool", ["pip", "uv"])
+def test_installers_take_names_from_their_owners(tool: str, world: IndexServer, tmp_path: Path) -> None:
+    public = world.folder / "public"
+    done = call("index", "federate", state_owners(tmp_path, world), public)
+    assert "not taken from pypi: rocm-sdk-core, torch, triton" in done.out
+    assert {path.parent.name for path in public.glob("*/index.html")} == {
+        *("numpy", "rocm", "rocm-sdk-core", "torch", "triton")
+    }
+    assert not list(public.rglob("*.whl"))
+    words = {
+        "pip": [sys.executable, "-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check"],
+        "uv": [find_uv_bin(), "pip", "install", "--no-cache", "--no-config", "--python", sys.executable],
+    }[tool]
+    kept = {key: os.environ[key] for key in ("PATH", "PYTHONPATH") if key in os.environ}
+    env = {**kept, "HOME": str(tmp_path), "PIP_CONFIG_FILE": os.devnull, "NO_PROXY": "127.0.0.1"}
+    target = tmp_path / "site"
+    words += ["--index-url", f"{world.url}public/", "--target", str(target), "torch"]
+    ended = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    found = dict(path.name.removesuffix(".dist-info").split("-") for path in target.glob("*.dist-info"))
+    assert found == {
+        "torch": "2.9.0+rocm7.1.0",  # the newer one is yanked, as its owner says
+        "triton": "3.5.0",
+        "rocm_sdk_core": "7.1.0",
+        "numpy": "2.3.0",
+    }
+    assert "another one" not in (target / "triton" / "__init__.py").read_text()
+
+
+@pytest.mark.contract
+def test_pages_say_all_that_their_owners_say(world: IndexServer, tmp_path: Path) -> None:
+    labelled = variant(tmp_path / "variants", "a", {"rocm": {"version": ["7.2"]}}, version="3.0")
+    update.add_wheels(world.folder / "ours", [labelled], now=NOW)
+    public = world.folder / "public"
+    call("index", "federate", state_owners(tmp_path, world), public)
+    assert verify.verify_index(f"{world.url}public/").findings == ()
+    assert verify.verify_index(str(public)).findings == ()
+    theirs, shown = (
+        json.loads((world.folder / f"{name}/torch/index.json").read_text()) for name in ("ours", "public")
+    )
+    for file in (*theirs["files"], *shown["files"]):
+        file.pop("url")
+    assert sorted(shown["files"], key=str) == sorted(theirs["files"], key=str)
+    assert shown["meta"] == {"api-version": "1.2", "tracks": [f"{world.url}ours/torch/"]}
+    assert (
+        f'<meta name="pypi:tracks" content="{world.url}ours/torch/">'
+        in (public / "torch/index.html").read_text()
+    )
+    links = reader.IndexReader().read_page("", f"{world.url}public/torch/", project="torch") or ()
+    assert {link.url.rpartition("/")[0] for link in links} >= {f"{world.url}ours/torch"}
+
+
+@pytest.mark.contract
+def test_a_refresh_asks_what_changed_and_writes_that_alone(world: IndexServer, tmp_path: Path) -> None:
+    """Folders have tags as good servers have; the server of the tests has none, and is asked for all."""
+    stated, public = tmp_path / "owners.yaml", world.folder / "public"
+    stated.write_text(OWNERS.format(url="www/"))
+    first = call("index", "federate", stated, public, "--json").json["indexes"][str(public)]
+    assert len(first["written"]) == 5
+    before = {path: path.stat().st_mtime_ns for path in public.rglob("*") if path.is_file()}
+    assert call("index", "federate", stated, public, "--json").json["indexes"][str(public)]["written"] == []
+    assert {path: path.stat().st_mtime_ns for path in public.rglob("*") if path.is_file()} == before
+    (public / "torch" / "index.html").write_text("somebody was here")
+    update.add_wheels(world.folder / "ours", [wheel(tmp_path, "triton", "3.6.0")], now=NOW)
+    planned = call("index", "federate", stated, public, "--dry-run", "--json").json
+    again = call("index", "federate", stated, public, "--json").json["indexes"][str(public)]
+    assert again["written"] == ["torch", "triton"]
+    assert planned == {"dry_run": True, "indexes": {str(public): again}}
+    # within one disk links are relative: the folder can be served from anywhere
+    page = (public / "triton" / "index.html").read_text()
+    assert 'href="../../ours/triton/triton-3.6.0-py3-none-any.whl#sha256=' in page
+    assert verify.verify_index(str(public)).findings == ()
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(world.folder, moved)
+    assert verify.verify_index(str(moved / "public")).findings == ()
+
+
+def test_what_a_server_calls_unchanged_is_not_read_again(
+    world: IndexServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = []
+
+    def answer(handler: IndexHandler) -> None:
+        """As nginx and S3 do: a page has an ETag, and who has it already gets none."""
+        path = Path(handler.translate_path(handler.path))
+        tag = f'"{hashlib.md5(path.read_bytes()).hexdigest()}"' if path.is_file() else ""
+        status = 404 if not tag else 304 if handler.headers.get("If-None-Match") == tag else 200
+        answers.append((handler.path, status))
+        handler.send_response(status)
+        handler.send_header("ETag", tag)
+        content = path.read_bytes() if status == 200 else b""
+        handler.send_header("Content-Type", handler.guess_type(str(path)))
+        handler.send_header("Content-Length", str(len(content)))
+        handler.end_headers()
+        handler.wfile.write(content)
+
+    monkeypatch.setattr(IndexHandler, "do_GET", answer)
+    stated, place = state_owners(tmp_path, world), tmp_path / "public"
+    federate(stated, FolderStore(place))
+    answers.clear()
+    assert federate(stated, FolderStore(place)).written == ()
+    read = {path for path, status in answers if status == 200}
+    assert not any(path.count("/") > 2 for path in read), "only lists of names"
+    assert sum(status == 304 for _, status in answers) == 5
+    answers.clear()
+    stated.write_text(stated.read_text().replace("  numpy: pypi\n", ""))
+    federate(stated, FolderStore(place))
+    assert not any(status == 304 for _, status in answers), "what was read for other owners is read again"
+
+
+@pytest.mark.contract
+@pytest.mark.usefixtures("s3")
+def test_stores_in_s3(world: IndexServer, tmp_path: Path) -> None:
+    """Links within a bucket are relative; those of a folder need to be said where people see them."""
+    bucket = a_bucket()
+    store = S3Store(bucket, "ours", os.environ)
+    for path, content in files(world.folder / "ours").items():
+        if not path.startswith("."):
+            store.create(path, content)
+    stated = state_owners(tmp_path, world, (f"ours: {world.url}ours/", f"ours: s3://{bucket}/ours"))
+    call("index", "federate", stated, f"s3://{bucket}/public")
+    shown = S3Store(bucket, "public", os.environ)
+    page = json.loads(shown.read("torch/index.json").content)
+    assert {file["url"].rpartition("/")[0] for file in page["files"]} == {"../../ours/torch"}
+    (file,) = json.loads(shown.read("numpy/index.json").content)["files"]
+    assert file["url"].startswith(f"{world.url}pypi/numpy/numpy-2.3.0")
+    before = list(shown.listing(""))
+    call("index", "federate", stated, f"s3://{bucket}/public")
+    assert list(shown.listing("")) == before
+    stated.write_text(stated.read_text().replace(f"{world.url}rocm/", str(world.folder / "rocm")))
+    done = call("index", "federate", stated, f"s3://{bucket}/public", code=15)
+    assert "is on this machine, and the index is not" in done.err and "url: https://" in done.err
+    text = f"{{index: '{world.folder / 'rocm'}', url: https://rocm.example/simple/}}"
+    stated.write_text(stated.read_text().replace(str(world.folder / "rocm"), text))
+    call("index", "federate", stated, f"s3://{bucket}/public")
+    (file,) = json.loads(shown.read("rocm-sdk-core/index.json").content)["files"]
+    assert file["url"].startswith("https://rocm.example/simple/rocm-sdk-core/rocm_sdk_core-7.1.0-")
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("gone", "no files at their owner: torch (ours); the index stays"),
+        ("empty", "no files at their owner: torch (ours); the index stays"),
+        ("unreachable", "source ours: "),
+        ("exchanged", "triton-3.5.0-py3-none-any.whl had sha256"),
+        ("no hash", "states no sha256 of torch-2.9.0+rocm7.1.0-py3-none-any.whl"),
+        ("garbage", "source ours: "),
+    ],
+)
+def test_an_index_stays_when_a_source_is_not_as_it_was(
+    fault: str, message: str, world: IndexServer, tmp_path: Path
+) -> None:
+    public, ours = world.folder / "public", world.folder / "ours"
+    stated = state_owners(tmp_path, world)
+    call("index", "federate", stated, public)
+    before = files(public)
+    if fault == "gone":
+        shutil.rmtree(ours / "torch")
+    elif fault == "unreachable":
+        stated.write_text(stated.read_text().replace(f"{world.url}ours/", "http://127.0.0.1:9/"))
+    elif fault == "exchanged":
+        shutil.rmtree(ours / "triton")
+        update.add_wheels(ours, [wheel(tmp_path / "other", "triton", "3.5.0", text="other")], now=NOW)
+    else:  # a source with pages as HTML alone
+        for page in ours.rglob("index.json"):
+            page.unlink()
+        page = ours / "torch" / "index.html"
+        contents = {
+            "empty": pages.make_project_html("torch", []).decode(),
+            "garbage": "<form><input type=password></form>",
+            "no hash": re.sub("#sha256=[0-9a-f]+", "", page.read_text()),
+        }
+        page.write_text(contents[fault])
+    done = call("index", "federate", stated, public, code=15)
+    assert message in done.err
+    assert files(public) == before
+    if fault in ("gone", "empty"):
+        done = call("index", "federate", stated, public, "--drop-missing")
+        assert "removed: torch" in done.out and "without a project: torch" in done.out
+        assert call("index", "federate", stated, public, code=15).err.startswith("error: no files at")
+        assert not (public / "torch").exists()
+        assert "torch" not in (public / "index.html").read_text()
+    if fault == "no hash":
+        text = stated.read_text().replace(
+            f"ours: {world.url}ours/", f"ours: {{index: '{world.url}ours/', allow_no_hash: true}}"
+        )
+        stated.write_text(text)
+        assert "files without sha256: torch" in call("index", "federate", stated, public).out
+        assert "#sha256" not in (public / "torch" / "index.html").read_text()
+
+
+def test_the_first_run_names_what_nobody_has(world: IndexServer, tmp_path: Path) -> None:
+    stated = state_owners(tmp_path, world, ("  numpy: pypi", "  numpy: pypi\n  scipy: pypi\n  hip-*: rocm"))
+    done = call("index", "federate", stated, tmp_path / "public", code=15)
+    assert "no files at their owner: scipy (pypi)" in done.err
+    stated.write_text(stated.read_text().replace("  scipy: pypi\n", ""))
+    assert "without a project: hip-*" in call("index", "federate", stated, tmp_path / "public").out
+
+
+def test_a_default_owns_no_code_for_gpus(world: IndexServer, tmp_path: Path) -> None:
+    changes = [("  numpy: pypi\n", "default: pypi\n"), ("  triton: ours\n", "")]
+    done = call("index", "federate", state_owners(tmp_path, world, *changes), tmp_path / "public")
+    assert "need an owner of their own: triton" in done.out
+    names = {path.parent.name for path in (tmp_path / "public").glob("*/index.html")}
+    assert names == {"numpy", "rocm", "rocm-sdk-core", "torch"}
+
+
+def test_a_name_that_changes_its_owner_or_has_none_any_more(world: IndexServer, tmp_path: Path) -> None:
+    public = tmp_path / "public"
+    call("index", "federate", state_owners(tmp_path, world), public)
+    stated = state_owners(tmp_path, world, ("  numpy: pypi\n", ""), ("  torch: ours", "  torch: pypi"))
+    done = call("index", "federate", stated, public)
+    assert "removed: numpy" in done.out and "not taken from ours: torch" in done.out
+    (file,) = json.loads((public / "torch" / "index.json").read_text())["files"]
+    assert file["filename"].startswith("torch-99.0")
+
+
+def federate(stated: Path, store: Watched | FolderStore) -> federation.Federated:
+    document = owners.load_owners(stated)
+    sources = federation.open_sources(document, lambda _keys: pytest.fail("nothing is signed"), {})
+    return federation.Federation(document, sources, store).refresh()
+
+
+@pytest.mark.contract
+def test_killed_at_each_write(world: IndexServer, tmp_path: Path) -> None:
+    """Whoever reads meanwhile finds what a torch requires; and the same command carries on."""
+    start, stated = tmp_path / "public", state_owners(tmp_path, world)
+    federate(stated, FolderStore(start))
+    newer = wheel(tmp_path, version="2.9.2", requires=("triton==3.6.0",))
+    update.add_wheels(world.folder / "ours", [newer, wheel(tmp_path, "triton", "3.6.0")], now=NOW)
+    stated.write_text(stated.read_text().replace("  rocm: rocm\n", ""))
+    expected = tmp_path / "expected"
+    shutil.copytree(start, expected)
+    federate(stated, FolderStore(expected))
+    for write, place in killed_at_writes(start, lambda store: federate(stated, store), exhaustive=True):
+        shown = {name: (place / name / "index.html").read_text() for name in ("torch", "triton")}
+        assert "torch-2.9.2" not in shown["torch"] or "triton-3.6.0" in shown["triton"], write
+        federate(stated, FolderStore(place))
+        assert pages_of(place) == pages_of(expected)
+        assert not json.loads((place / federation.STATE_FILE).read_text())["mark"]
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    "at", [f"replace {federation.STATE_FILE}", "create torch/index.json", "create index.html"]
+)
+def test_two_runs_at_once(at: str, world: IndexServer, tmp_path: Path) -> None:
+    """A run that another one has overtaken begins again: what it read is older."""
+    stated, place = state_owners(tmp_path, world), tmp_path / "public"
+    store = Watched(FolderStore(place), at=at)
+
+    def overtake() -> None:
+        update.add_wheels(world.folder / "ours", [wheel(tmp_path, version="2.9.5")], now=NOW)
+        federate(stated, FolderStore(place))
+
+    store.guest = overtake
+    federate(stated, store)
+    assert store.guest is None
+    assert "torch-2.9.5" in (place / "torch" / "index.html").read_text()
+    assert verify.verify_index(str(place)).findings == ()
+    assert federate(stated, FolderStore(place)).written == ()
+
+
+@needs_ssh_keygen
+@pytest.mark.contract
+def test_a_signed_source_is_held_to_its_manifest(world: IndexServer, tmp_path: Path) -> None:
+    key = make_key(tmp_path / "release")
+    channel = world.folder / "family" / "simple" / "stable"
+    channel.parent.mkdir(parents=True)
+    shutil.move(world.folder / "ours", channel)
+    place = world.folder / "family"
+    shown = {
+        path.relative_to(place).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in channel.rglob("index.*")
+    }
+    stating = manifest.Manifest(
+        family="family",
+        channel="stable",
+        version=1,
+        issued="2026-11-21T12:00:00Z",
+        expires="2999-01-01T00:00:00Z",
+        document="0" * 64,
+        files=shown,
+    )
+    signed = manifest.sign_manifest(stating, key, {"PATH": os.environ["PATH"]})
+    (place / "stable.manifest.json").write_bytes(signed)
+    source = f"{{index: '{world.url}family/simple/stable/', signed_by: [release.pub]}}"
+    stated = state_owners(tmp_path, world, (f"ours: {world.url}ours/", f"ours: {source}"))
+    public = tmp_path / "public"
+    call("index", "federate", stated, public)
+    before = files(public)
+    page = channel / "torch" / "index.json"
+    page.write_text(page.read_text().replace("2.9.0", "2.8.0"))
+    (channel / "torch" / "index.html").write_text(page.read_text())
+    done = call("index", "federate", stated, public, code=15)
+    assert "is not the page that was signed" in done.err
+    assert files(public) == before
+
+
+def test_a_folder_with_another_page_is_left_alone(world: IndexServer, tmp_path: Path) -> None:
+    before = files(world.folder / "ours")
+    done = call("index", "federate", state_owners(tmp_path, world), world.folder / "ours", code=2)
+    assert "has torch/index.json already, and not of an index of several" in done.err
+    assert files(world.folder / "ours") == before
+
+
+def test_an_index_for_each_target(world: IndexServer, tmp_path: Path) -> None:
+    for target in ("gfx942", "gfx1100"):
+        mine = wheel(tmp_path / target, version="2.9.9", text=target)
+        update.add_wheels(world.folder / "views" / target / "stable", [mine], now=NOW)
+    changes = [
+        (f"ours: {world.url}ours/", f"ours: '{world.url}views/{{gfx}}/stable/'"),
+        ("  triton: ours\n", "targets: [gfx942, gfx1100]\n"),
+        ("  numpy: pypi\n", ""),
+    ]
+    text = state_owners(tmp_path, world, *changes)
+    call("index", "federate", text, world.folder / "public")
+    for target in ("gfx942", "gfx1100"):
+        page = (world.folder / "public" / target / "torch" / "index.html").read_text()
+        assert f"{world.url}views/{target}/stable/torch/torch-2.9.9" in page
