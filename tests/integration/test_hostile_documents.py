@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +35,8 @@ from rocm_wheels.sources.lock import format_lock
 from rocm_wheels.variants.document import parse_document, read_any_format
 from rocm_wheels.wheels.statement import BUILD_TYPE, format_statement, locate_statement
 
-SAMPLE, LEAST, KINDS = 101, 648, 20
+SAMPLE, LEAST, KINDS = 101, 648, 24
+TAGS = {"html", "head", "meta", "title", "body", "a", "br"}  # of pages of ours
 ALLOWED = {0, 2, *range(10, 19)}  # done, or an error of ours
 pytestmark = [
     pytest.mark.contract,
@@ -170,6 +172,26 @@ def list_index_documents(folder: Path) -> Iterator[Document]:
     alone.mkdir()
     shutil.copy(variants, alone / "variant.json")
     yield Document("variant.json", "variant.json", json_at(9), read_variant, alone)
+
+    def federate(place: Path) -> list[int]:
+        codes = [run("index", "federate", place / "owners.yaml", place / "public") for _ in range(2)]
+        shown = place / "public" / "torch" / "index.html"
+        assert not shown.exists() or set(re.findall(r"<([a-z]+)", shown.read_text())) <= TAGS
+        return codes
+
+    stated = {"sources": {"theirs": {"index": "theirs"}}, "owners": {"torch": "theirs", "tor*": "theirs"}}
+    for form in ("json", "html"):
+        several = folder / f"several_{form}"
+        shutil.copytree(index, several / "theirs")
+        (several / "owners.yaml").write_text(json.dumps(stated))
+        if form == "html":
+            (several / "theirs" / "index.json").unlink()
+        assert federate(several) == [0, 0]
+    yield Document("page of a source", "theirs/torch/index.html", mutate_html, federate, several)
+    several = folder / "several_json"
+    kinds = {"owners.yaml": 6, "public/federation.json": 6, "theirs/torch/index.json": 8}
+    for path, places in kinds.items():
+        yield Document(f"{path} of several", path, json_at(places), federate, several)
 
     beside = folder / "beside"
     beside.mkdir()

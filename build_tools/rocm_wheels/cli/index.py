@@ -153,8 +153,6 @@ def federate(owners_file: Path, target: str, drop_missing: bool, dry_run: bool, 
     for gfx in stated.targets or ("",):
         place = f"{target.rstrip('/')}/{gfx}".rstrip("/")
         out, part = store.open_store(place, env), stated.at_target(gfx)
-        if not dry_run:
-            store.require_conditional_writes(out)
         sources = federation.open_sources(part, sign, env)
         result = federation.Federation(part, sources, out).refresh(drop_missing=drop_missing, dry_run=dry_run)
         results[place] = result
@@ -169,6 +167,7 @@ def _describe_federated(place: str, result: federation.Federated) -> list[str]:
         "removed": result.removed,
         "need an owner of their own": result.ownerless,
         "without a project": result.unmatched,
+        "required, and not listed": result.not_listed,
         "files left out": result.left_out,
         "files without sha256": result.no_hash,
         **{f"not taken from {source}": names for source, names in result.strangers.items()},

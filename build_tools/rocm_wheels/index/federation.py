@@ -83,7 +83,8 @@ class Federated:
 
     ``strangers`` are names by the sources that offer them and do not own them; ``ownerless`` names that hold
     code for GPUs which the default offers; ``unmatched`` patterns that no project of their owner has;
-    ``left_out`` files that no installer reads, or of other projects; ``no_hash`` names of files without one.
+    ``left_out`` files that no installer reads, or of other projects; ``no_hash`` names of files without one;
+    ``not_listed`` what new wheels require, on whatever machine, and the index has not.
     """
 
     projects: int
@@ -95,6 +96,7 @@ class Federated:
     unmatched: tuple[str, ...]
     left_out: tuple[str, ...]
     no_hash: tuple[str, ...]
+    not_listed: tuple[str, ...]
 
 
 class _StoreReader(reader.IndexReader):
@@ -189,7 +191,7 @@ class SourceIndex:
         target, base, here = urlsplit(url), urlsplit(self.base), urlsplit(page)
         fault = ""
         if target.scheme not in ("http", "https", base.scheme):
-            fault = "leads to a file of this machine"
+            fault = "is no address that others can reach"
         elif target.query or "@" in target.netloc:
             fault = "holds a password, or was signed for a time"
         elif self.stated.url and (target.scheme, target.netloc) == (base.scheme, base.netloc):
@@ -245,11 +247,19 @@ class _MadePage:
 
 @dataclass(frozen=True)
 class _Changes:
-    """Pages to write by their paths, the names that these are of, and names whose pages go."""
+    """Pages to write by their paths, the names of these with what their new wheels require, names that go.
+
+    ``required`` follows from the METADATA of the newest wheel of each alone; empty where none is offered.
+    """
 
     contents: Mapping[str, bytes]
-    names: tuple[str, ...]
+    required: Mapping[str, Collection[str]]
     gone: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names whose pages change."""
+        return tuple(self.required)
 
 
 class Federation:
@@ -339,7 +349,7 @@ class Federation:
         variants, left_out = [], []
         for file, link in links.items():
             if not file.endswith(VARIANTS_SUFFIX) and not is_file_of(file, name):
-                left_out.append(file)
+                left_out += [file] if file else []  # a folder, as that above it where a server lists files
                 continue
             url = source.locate(link.url, here)
             metadata = reader.require_link_digest(replace(link, sha256=link.metadata or None)) or "true"
@@ -412,8 +422,15 @@ class Federation:
             if present[path] is not None and path.partition("/")[0] not in own:
                 message = f"{self._target.url} has {path} already, and not of an index of several"
                 raise errors.UsageError(message, tip="name a folder of its own")
-        names = tuple(name for name in made if contents.keys() & {*_pages_of(name)})
-        return _Changes(contents, names, tuple(gone))
+        names = [name for name in made if contents.keys() & {*_pages_of(name)}]
+
+        def list_requirements(name: str) -> set[str]:
+            page = made[name]
+            source = self._sources[page.listed.source]
+            return source.list_requirements(page.metadata) if page.metadata else set()
+
+        required = parallel.run_in_parallel(list_requirements, names, jobs=_JOBS)
+        return _Changes(contents, dict(zip(names, required, strict=True)), tuple(gone))
 
     def _describe(
         self, listings: Mapping[str, Collection[str]], made: Mapping[str, _MadePage], changed: _Changes
@@ -444,6 +461,7 @@ class Federation:
             ),
             left_out=tuple(file for page in made.values() for file in page.left_out),
             no_hash=tuple(name for name, page in made.items() if page.no_hash),
+            not_listed=tuple(sorted(set().union(*changed.required.values()) - made.keys())),
         )
 
     def _write(
@@ -451,7 +469,12 @@ class Federation:
     ) -> None:
         """Exchange what changed, and say so. ChangedInStoreError where another run has come between."""
         if changed.contents or changed.gone:
-            paths = self._order(changed, made)
+            stores.require_conditional_writes(self._target)
+            # what new wheels require before them, root pages last
+            names = wheel_file.order_by_requirements(changed.required)
+            if not any(made[name].adds for name in names):
+                names.reverse()
+            paths = [*(path for name in names for path in _pages_of(name)), JSON_PAGE, HTML_PAGE]
             listed = {name: made[name].listed for name in changed.names}
             state = _State(mark=secrets.token_hex(8), names={**state.names, **listed})
             tag = self._target.replace(STATE_FILE, state.to_json(), tag)
@@ -461,37 +484,19 @@ class Federation:
                 if info is None or info.tag != tag:
                     raise stores.make_changed_error(STATE_FILE)
 
-            for path in paths:
+            for path in filter(changed.contents.__contains__, paths):
                 stores.put_file(self._target, path, changed.contents[path], check)
             for path in [path for name in changed.gone for path in _pages_of(name)]:
                 check()
                 self._target.remove(path)
         tags = {file.path: file.tag for file in self._target.listing("")}
-        names = {}
+        settled_names = {}
         for name, page in made.items():
             own_tags = {path: tags[path] for path in _pages_of(name) if path in tags}
-            names[name] = page.listed.model_copy(update={"tags": own_tags})
-        settled = _State(made_of=self._made_of, names=names)
+            settled_names[name] = page.listed.model_copy(update={"tags": own_tags})
+        settled = _State(made_of=self._made_of, names=settled_names)
         if settled != state:
             self._target.replace(STATE_FILE, settled.to_json(), tag)
-
-    def _order(self, changed: _Changes, made: Mapping[str, _MadePage]) -> list[str]:
-        """Return the paths of pages to write: what new wheels require before them, root pages last.
-
-        It follows from the METADATA of the newest wheel alone; where none is offered a name comes as it may.
-        """
-
-        def list_requirements(name: str) -> set[str]:
-            page = made[name]
-            source = self._sources[page.listed.source]
-            return source.list_requirements(page.metadata) if page.metadata else set()
-
-        required = parallel.run_in_parallel(list_requirements, changed.names, jobs=_JOBS)
-        names = wheel_file.order_by_requirements(dict(zip(changed.names, required, strict=True)))
-        if not any(made[name].adds for name in names):
-            names.reverse()
-        paths = [path for name in names for path in _pages_of(name)]
-        return [path for path in (*paths, JSON_PAGE, HTML_PAGE) if path in changed.contents]
 
 
 def is_file_of(file_name: str, project: str) -> bool:

@@ -46,7 +46,8 @@ _TARGET = records.require_pattern(r"gfx[0-9A-Za-z-]+", "a gfx target, such as gf
 
 
 def _refuse_credentials(address: str) -> str:
-    if "@" in urlsplit(address).netloc:
+    parts = urlsplit(address)
+    if "@" in parts.netloc or (parts.netloc and parts.query):
         # not a ValueError, which is told with the value
         raise records.make_record_error("credentials do not belong into it: put them into ~/.netrc")
     return address
