@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,15 +15,12 @@ import pytest
 from commands import call, make_key, needs_ssh_keygen
 from crash import Watched, killed_at_writes
 from servers import IndexHandler, IndexServer, a_bucket, serve_folder
-from uv import find_uv_bin
-from warm_python import warm_python
 from wheels import NOW, files, variant, wheel
 
 from rocm_wheels.index import federation, manifest, owners, pages, reader, update, verify
 from rocm_wheels.stores.folder import FolderStore
 from rocm_wheels.stores.s3 import S3Store
 
-_ = warm_python
 pytestmark = [pytest.mark.slow]
 OWNERS = """
 sources:
@@ -85,9 +81,11 @@ def pages_of(folder: Path) -> dict[str, bytes]:
     return {name: content for name, content in files(folder).items() if name != federation.STATE_FILE}
 
 
-@pytest.mark.contract
-@pytest.mark.parametrize("tool", ["pip", "uv"])
-def test_installers_take_names_from_their_owners(tool: str, world: IndexServer, tmp_path: Path) -> None:
+@pytest.mark.contract_slow
+@pytest.mark.network
+def test_installers_take_names_from_their_owners(
+    installer: list[str], world: IndexServer, tmp_path: Path
+) -> None:
     public = world.folder / "public"
     done = call("index", "federate", state_owners(tmp_path, world), public)
     assert "not taken from pypi: rocm-sdk-core, torch, triton" in done.out
@@ -95,14 +93,10 @@ def test_installers_take_names_from_their_owners(tool: str, world: IndexServer, 
         *("numpy", "rocm", "rocm-sdk-core", "torch", "triton")
     }
     assert not list(public.rglob("*.whl"))
-    words = {
-        "pip": [sys.executable, "-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check"],
-        "uv": [find_uv_bin(), "pip", "install", "--no-cache", "--no-config", "--python", sys.executable],
-    }[tool]
     kept = {key: os.environ[key] for key in ("PATH", "PYTHONPATH") if key in os.environ}
     env = {**kept, "HOME": str(tmp_path), "PIP_CONFIG_FILE": os.devnull, "NO_PROXY": "127.0.0.1"}
     target = tmp_path / "site"
-    words += ["--index-url", f"{world.url}public/", "--target", str(target), "torch"]
+    words = [*installer, "--index-url", f"{world.url}public/", "--target", str(target), "torch"]
     ended = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     found = dict(path.name.removesuffix(".dist-info").split("-") for path in target.glob("*.dist-info"))
@@ -266,7 +260,7 @@ def test_an_index_stays_when_a_source_is_not_as_it_was(
     assert files(public) == before
     if fault in ("gone", "empty"):
         done = call("index", "federate", stated, public, "--drop-missing")
-        assert "removed: torch" in done.out and "without a project: torch" in done.out
+        assert "dropped: torch" in done.out and "without a project: torch" in done.out
         assert call("index", "federate", stated, public, code=15).err.startswith("error: no files at")
         assert not (public / "torch").exists()
         assert "torch" not in (public / "index.html").read_text()
@@ -301,7 +295,7 @@ def test_a_name_that_changes_its_owner_or_has_none_any_more(world: IndexServer, 
     call("index", "federate", state_owners(tmp_path, world), public)
     stated = state_owners(tmp_path, world, ("  numpy: pypi\n", ""), ("  torch: ours", "  torch: pypi"))
     done = call("index", "federate", stated, public)
-    assert "removed: numpy" in done.out and "not taken from ours: torch" in done.out
+    assert "dropped: numpy" in done.out and "not taken from ours: torch" in done.out
     (file,) = json.loads((public / "torch" / "index.json").read_text())["files"]
     assert file["filename"].startswith("torch-99.0")
 
@@ -395,6 +389,7 @@ def test_a_folder_with_another_page_is_left_alone(world: IndexServer, tmp_path: 
     assert files(world.folder / "ours") == before
 
 
+@pytest.mark.contract
 def test_an_index_for_each_target(world: IndexServer, tmp_path: Path) -> None:
     for target in ("gfx942", "gfx1100"):
         mine = wheel(tmp_path / target, version="2.9.9", text=target)
@@ -409,3 +404,7 @@ def test_an_index_for_each_target(world: IndexServer, tmp_path: Path) -> None:
     for target in ("gfx942", "gfx1100"):
         page = (world.folder / "public" / target / "torch" / "index.html").read_text()
         assert f"{world.url}views/{target}/stable/torch/torch-2.9.9" in page
+        index = f"{world.url}public/{{family}}/"
+        words = ["--index", index, "--gfx", target, "--python", "3.12", "--allow-cpu", "--json"]
+        (chosen,) = call("choose", "torch", *words).json["choices"]
+        assert chosen["index"] == f"{world.url}public/{target}/", "by the GPU that is there"

@@ -149,6 +149,7 @@ def federate(owners_file: Path, target: str, drop_missing: bool, dry_run: bool, 
         signers = options.read_signers(map(Path, keys), env)
         return signed_index.SignedIndexes(signers, env, options.open_memory(env), evidence.current_time())
 
+    lines: list[str] = []
     results: dict[str, federation.Federated] = {}
     for gfx in stated.targets or ("",):
         place = f"{target.rstrip('/')}/{gfx}".rstrip("/")
@@ -156,15 +157,15 @@ def federate(owners_file: Path, target: str, drop_missing: bool, dry_run: bool, 
         sources = federation.open_sources(part, sign, env)
         result = federation.Federation(part, sources, out).refresh(drop_missing=drop_missing, dry_run=dry_run)
         results[place] = result
-    lines = [line for place, result in results.items() for line in _describe_federated(place, result)]
+        lines += _describe_federated(place, result, "to change" if dry_run else "changed")
     output.print_result({"dry_run": dry_run, "indexes": results}, lines, as_json=as_json)
 
 
-def _describe_federated(place: str, result: federation.Federated) -> list[str]:
+def _describe_federated(place: str, result: federation.Federated, done: str) -> list[str]:
     """Return what became of an index: what it has and what changed; then what it does not take, and why."""
     told = {
-        "written": result.written,
-        "removed": result.removed,
+        done: result.written,
+        "dropped": result.removed,
         "need an owner of their own": result.ownerless,
         "without a project": result.unmatched,
         "required, and not listed": result.not_listed,
@@ -172,11 +173,9 @@ def _describe_federated(place: str, result: federation.Federated) -> list[str]:
         "files without sha256": result.no_hash,
         **{f"not taken from {source}": names for source, names in result.strangers.items()},
     }
-    count, projects = (
-        tables.format_count(result.files, "file"),
-        tables.format_count(result.projects, "project"),
-    )
-    lines = [f"{place}: {count} of {projects}, {tables.format_count(len(result.written), 'page')} changed"]
+    count = tables.format_count(result.files, "file")
+    projects = tables.format_count(result.projects, "project")
+    lines = [f"{place}: {count} of {projects}, {tables.format_count(len(result.written), 'name')} {done}"]
     for words, names in told.items():
         more = [f"{len(names) - _MOST_NAMES} more"] if len(names) > _MOST_NAMES else []
         lines += [f"{words}: {', '.join([*names[:_MOST_NAMES], *more])}"] if names else []
