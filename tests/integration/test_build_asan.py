@@ -98,6 +98,13 @@ def test_plain_wheels_are_never_beside_it(demo: Demo, built: dict[str, Path], tm
     assert "it has AddressSanitizer" in staged.err and not (tmp_path / "store").exists()
 
 
+def test_nothing_plain_is_built_against_it(demo: Demo, built: dict[str, Path]) -> None:
+    words = ["--source-dir", demo.folder / "sources", "--output-dir", demo.folder / "plain"]
+    words += ["--gfx", "gfx942", "--rocm", f"=={miniature.ROCM_VERSION}"]
+    ended = demo.ours("build", "pytorch_audio", "--pytorch-wheel", built["pytorch"], *words, code=2)
+    assert "compiled with AddressSanitizer, unlike this run" in ended.err, ended.err
+
+
 def test_a_compiler_that_is_neither_is_refused(demo: Demo) -> None:
     links = ("--find-links", str(demo.folder / "rocm-packages" / "dist"))
     ended = demo.build("--packaging", "asan", *links, output="asan", CXX="/bin/echo")

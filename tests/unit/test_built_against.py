@@ -173,6 +173,8 @@ def test_one_wheel_a_python() -> None:
         ({"rocm": "7.2.0"}, ["it requires ROCm 7.1.0, and ROCm 7.2.0 is installed"]),
         ({"targets": ("gfx942", "gfx1201")}, ["torch/lib/libtorch_hip.so lacks gfx1201: it holds gfx"]),
         ({"targets": ("gfx942:xnack+",)}, ["lacks gfx942:xnack+"]),
+        ({"with_asan": False}, []),
+        ({"with_asan": True}, ["compiled without AddressSanitizer, unlike this run"]),
         ({"lock": "another"}, ["it does not hold the lock of this run: it was"]),
         ({"rocm": "7.2.0", "targets": ("gfx906",), "lock": "another"},
          ["ROCm 7.2.0", "lacks gfx906", "the lock"]),

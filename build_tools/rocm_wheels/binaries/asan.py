@@ -75,8 +75,8 @@ def add_build_variables(env: dict[str, str], *, imports: bool) -> None:
     for name, flags in (("CFLAGS", compile_flags), ("CXXFLAGS", compile_flags), ("LDFLAGS", link_flags)):
         env[name] = " ".join([*flags, *filter(None, [env.get(name)])])
     env |= make_test_variables(env)  # programs of the build are compiled so, too
+    runtime = find_runtime(_CLANG_RUNTIMES if is_clang else _GCC_RUNTIMES, env)  # the finished wheel needs it
     if imports:
-        runtime = find_runtime(_CLANG_RUNTIMES if is_clang else _GCC_RUNTIMES, env)
         env |= make_test_variables(env, runtime)
 
 

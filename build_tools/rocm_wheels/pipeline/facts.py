@@ -130,11 +130,12 @@ class Facts:
         return any(project.name == name for project in self.projects)
 
     def wheel_suffix(self, rocm: str, name: str) -> str:
-        """Return what the version of a project's wheel has behind its base: of ROCm, and by the lock."""
+        """Return what the version of a project's wheel has behind its base: of ROCm, lock and mode."""
         parts = self.locked.lock.get_local_parts(name) if self.locked is not None else ()
-        return versions.add_version_parts(
+        suffix = versions.add_version_parts(
             versions.make_version_suffix(rocm, self.request.version_suffix), *parts
         )
+        return versions.add_asan_label(suffix) if self.request.packaging == "asan" else suffix
 
     def refresh_after_step(self, step: str, *, environment: bool = False) -> Facts:
         """Return the facts after a step: its stamp; ``environment``: and what the environment has now.

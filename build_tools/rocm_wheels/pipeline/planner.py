@@ -18,12 +18,7 @@ from rocm_wheels.compile.variables import USER_VARIABLES, prepend_path
 from rocm_wheels.core import errors, shell
 from rocm_wheels.models import gfx, torch_features
 from rocm_wheels.models.project import Project, load_project
-from rocm_wheels.models.versions import (
-    add_asan_label,
-    add_version_marks,
-    make_wheel_version,
-    strip_version_marks,
-)
+from rocm_wheels.models.versions import add_version_marks, make_wheel_version, strip_version_marks
 from rocm_wheels.pipeline import build_environment, outputs, provided_wheel_checks, provided_wheels
 from rocm_wheels.pipeline.facts import Facts, find_torch_version
 from rocm_wheels.pipeline.step import NotYet, Step
@@ -102,8 +97,6 @@ def plan_build(
             why_not=dependencies.without_triton,
         )
     suffix = _mark_suffix(facts.wheel_suffix(ready.sdk.version, project.name), project, facts, targets)
-    if run_request.packaging == "asan":
-        suffix = add_asan_label(suffix)
     version = None
     if tree.version is not None:
         version = make_wheel_version(

@@ -21,11 +21,12 @@ def find_misfits(
     rocm: str | None = None,
     targets: Sequence[str] = (),
     lock: str | None = None,
+    with_asan: bool | None = None,
 ) -> list[str]:
     """Return every reason why nothing can be built against a wheel; what is ``None`` or empty is not known.
 
     ``rocm``: the version of the installed ROCm packages; ``lock``: the SHA-256 of the part of the run's lock
-    that the wheel must be of.
+    that the wheel must be of; ``with_asan``: whether this run compiles with AddressSanitizer.
     """
     from rocm_wheels.audit import device_code, metadata
 
@@ -38,6 +39,8 @@ def find_misfits(
             reasons.append(
                 f"{library} lacks {' '.join(missing)}: it holds {' '.join(held) or 'no device code'}"
             )
+    if with_asan not in (None, versions.is_asan_version(provided.version)):
+        reasons.append(f"it is compiled with{'out' if with_asan else ''} AddressSanitizer, unlike this run")
     if lock is not None and provided.lock != lock:
         how = "under another lock" if provided.lock else "without a lock"
         reasons.append(f"it does not hold the lock of this run: it was built from other sources, or {how}")
@@ -65,6 +68,7 @@ def find_project_misfits(
         rocm=None if ready is None else ready.sdk.version,
         targets=() if project.serves_every_family(facts.request.platform) else targets,
         lock=lock,
+        with_asan=facts.request.packaging == "asan",
     )
 
 
@@ -162,9 +166,11 @@ def find_usable_triton(facts: Facts) -> tuple[provided_wheels.ProvidedWheel | No
     if triton.faults:
         return None, f"triton is not built, and the installed one is faulty: {triton.faults[0]}"
     assert python.ready is not None, "what is installed is known of environments that are ready"
-    suffix = versions.get_local_part(facts.wheel_suffix(python.ready.sdk.version, "triton"))
+    suffix = facts.wheel_suffix(python.ready.sdk.version, "triton")
+    is_alike = versions.is_asan_version(triton.version) == versions.is_asan_version(f"1{suffix}")
+    suffix = versions.strip_version_marks(versions.get_local_part(suffix))
     # a developer's is of this build, too
     local = versions.strip_version_marks(f".{triton.version.partition('+')[2]}")
-    if suffix and local.endswith(f".{suffix}"):
+    if is_alike and suffix and local.endswith(f".{suffix}"):
         return triton, ""
     return None, f"triton is not built, and the installed {triton.version} is none of this build (+{suffix})"
