@@ -98,6 +98,25 @@ def test_plain_wheels_are_never_beside_it(demo: Demo, built: dict[str, Path], tm
     assert "it has AddressSanitizer" in staged.err and not (tmp_path / "store").exists()
 
 
+def test_a_variant_of_it_is_for_those_who_ask(demo: Demo, built: dict[str, Path], tmp_path: Path) -> None:
+    """Its version stays another one, so that it is no variant of the plain release."""
+    variants, index = tmp_path / "variants", tmp_path / "index"
+    words = ["wheel", "stamp", built["pytorch"], "-o", variants]
+    refused = demo.ours(*words, code=2)
+    assert "--provider own" in refused.err and not variants.exists()
+    demo.ours(*words, "--provider", "own", code=0)
+    (stamped,) = variants.glob("*.whl")
+    assert "+asan-" in stamped.name and stamped.name.endswith("_asan.whl")
+    demo.ours("index", "build", index, stamped, code=0)
+    gpu = {"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": miniature.TARGETS[0]}
+    choose = ("choose", "torch", "--index", index)
+    assert "amd :: sanitizer is address" in demo.ours(*choose, code=17, **gpu).err
+    asked = demo.ours(*choose, code=0, **gpu, ROCM_VARIANT_PROVIDER_SANITIZER="address")
+    assert stamped.name in asked.out
+    wrong = demo.ours(*choose, code=2, **gpu, ROCM_VARIANT_PROVIDER_SANITIZER="thread")
+    assert "ROCM_VARIANT_PROVIDER_SANITIZER='thread'" in wrong.err, wrong.err
+
+
 def test_nothing_plain_is_built_against_it(demo: Demo, built: dict[str, Path]) -> None:
     words = ["--source-dir", demo.folder / "sources", "--output-dir", demo.folder / "plain"]
     words += ["--gfx", "gfx942", "--rocm", f"=={miniature.ROCM_VERSION}"]

@@ -92,6 +92,7 @@ def detect_hardware(
         cuda=cuda,
         faults=(*look.faults, *unknown, *warnings, *rocm_faults),
         tried=tuple(look.tried),
+        sanitizer=forced.sanitizer,
     )
 
 

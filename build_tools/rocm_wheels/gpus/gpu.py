@@ -71,7 +71,8 @@ class Hardware:
     before unknown, then by index. ``rocm`` has the one that counts first. ``driver`` is the version of the
     amdgpu kernel driver (``in Linux 6.8`` when it is the kernel's own), None without; ``cuda`` the CUDA
     version that NVIDIA's driver serves. ``faults`` say what could not be read or understood (never fatal: a
-    new chip is no reason to stop); ``tried`` what was looked at, in order, with what it said.
+    new chip is no reason to stop); ``tried`` what was looked at, in order, with what it said. ``sanitizer``:
+    what wheels may be compiled with, by a variable.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -80,6 +81,7 @@ class Hardware:
     cuda: str | None = None
     faults: tuple[str, ...] = ()
     tried: tuple[str, ...] = ()
+    sanitizer: str = ""
 
     @property
     def amd(self) -> tuple[Gpu, ...]:

@@ -31,6 +31,7 @@ _BOOTSTRAP_VARIABLE = "ROCM_BOOTSTRAP_FORCE_GFX_ARCH"
 # ours, rocm-bootstrap's, uv's (for --torch-backend)
 GFX_VARIABLES = ("ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH", _BOOTSTRAP_VARIABLE, "UV_AMD_GPU_ARCHITECTURE")
 ROCM_VARIABLE = "ROCM_VARIANT_PROVIDER_FORCE_ROCM_VERSION"
+SANITIZER_VARIABLE = "ROCM_VARIANT_PROVIDER_SANITIZER"
 DISABLE_VARIABLE = "ROCM_BOOTSTRAP_DISABLE_DETECTION"
 OVERRIDE_VARIABLE = "HSA_OVERRIDE_GFX_VERSION"
 _NO_HARDWARE = "none"
@@ -42,12 +43,13 @@ class ForcedHardware:
     """What variables state: None where none does, () for "there is none".
 
     ``chips`` are targets, best first, one a GPU (two equal ones are two GPUs), ``chips_by`` the variable;
-    ``rocm`` is the version in full.
+    ``rocm`` is the version in full; ``sanitizer``: "address" where its runtime is preloaded, else "".
     """
 
     chips: tuple[str, ...] | None = None
     chips_by: str = ""
     rocm: tuple[str, ...] | None = None
+    sanitizer: str = ""
 
 
 def read_forced_hardware(env: Mapping[str, str]) -> ForcedHardware:
@@ -71,7 +73,10 @@ def read_forced_hardware(env: Mapping[str, str]) -> ForcedHardware:
                 "each other: unset one of them"
             )
         chips_by, chips = DISABLE_VARIABLE, ()
-    return ForcedHardware(chips, chips_by, _read_variable(env, ROCM_VARIABLE, _parse_rocm_version))
+    if (sanitizer := env.get(SANITIZER_VARIABLE, "")) not in ("", "address"):
+        raise ValueError(f"{SANITIZER_VARIABLE}={sanitizer!r} is none: address is")
+    rocm = _read_variable(env, ROCM_VARIABLE, _parse_rocm_version)
+    return ForcedHardware(chips, chips_by, rocm, sanitizer)
 
 
 def read_overrides(env: Mapping[str, str]) -> dict[int | None, str]:
@@ -231,6 +236,7 @@ def _parse_c_integer(word: str) -> int | None:
 
 GFX_ARCH_FEATURE = "gfx_arch"
 ROCM_VERSION_FEATURE = "rocm_version"
+SANITIZER_FEATURE = "sanitizer"
 # those there are and those that may come, newest first
 ROCM_VERSIONS = tuple(f"{major}.{minor}" for major in range(12, 5, -1) for minor in range(29, -1, -1))
 
@@ -240,7 +246,7 @@ def list_supported_features(hardware: Hardware) -> dict[str, tuple[str, ...]]:
 
     ``gfx_arch``: the targets of the GPUs that programs may use, then the generic ones whose code runs on
     them: all of cards before any of graphics inside a processor. ``rocm_version``: major.minor of the ROCm
-    that counts. A feature without a value is left out.
+    that counts; ``sanitizer``: as the user says. A feature without a value is left out.
     """
     ordered: list[str] = []
     for integrated in (False, True):
@@ -250,6 +256,8 @@ def list_supported_features(hardware: Hardware) -> dict[str, tuple[str, ...]]:
     features = {GFX_ARCH_FEATURE: values} if values else {}
     if hardware.rocm:
         features[ROCM_VERSION_FEATURE] = (parse_major_minor(hardware.rocm[0].version),)
+    if hardware.sanitizer:
+        features[SANITIZER_FEATURE] = (hardware.sanitizer,)
     return features
 
 
@@ -257,4 +265,5 @@ def list_known_features(supported: dict[str, tuple[str, ...]]) -> dict[str, tupl
     """Return all values that exist, those of this machine (``supported``) among them, however new it is."""
     chips = dict.fromkeys([*KNOWN_TARGETS, *GENERIC_TARGETS, *supported.get(GFX_ARCH_FEATURE, ())])
     versions = dict.fromkeys([*ROCM_VERSIONS, *supported.get(ROCM_VERSION_FEATURE, ())])
-    return {GFX_ARCH_FEATURE: tuple(chips), ROCM_VERSION_FEATURE: tuple(versions)}
+    features = {GFX_ARCH_FEATURE: tuple(chips), ROCM_VERSION_FEATURE: tuple(versions)}
+    return {**features, SANITIZER_FEATURE: ("address",)}

@@ -19,11 +19,12 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.core import errors, parallel
+from rocm_wheels.models.versions import is_asan_version
 from rocm_wheels.package import wheel_plan
 from rocm_wheels.variants import device_names, document, order, targets
 from rocm_wheels.wheels import dist_info, edit, rewrite, sbom, write_together
 
-_ROCM_LOCAL = re.compile(r"(?:^|\.)(?:(?:dev)?rocm(?P<version>[0-9][0-9a-z.]*)|cpu)$")
+_ROCM_LOCAL = re.compile(r"(?:^|\.)(?:(?:dev)?rocm(?P<version>[0-9][0-9a-z.]*?)|cpu)(?P<asan>(?:\.asan)?)$")
 
 JoinedDocuments = Sequence[tuple[str, document.VariantMetadata]]
 ReadTargets = Callable[[Path], targets.WheelTargets]
@@ -33,9 +34,9 @@ def strip_rocm_local(local: str | None) -> str:
     """Return a local version without what tells builds apart: ``git1a2b.rocm7.2.0`` → ``git1a2b``.
 
     Variants are wheels of one version; with ``+rocm7.2`` or ``+cpu`` each would be a version of its own, and
-    an installer chooses the version before it looks at variants.
+    an installer chooses the version before it looks at variants. ``asan`` stays, for that very reason.
     """
-    return _ROCM_LOCAL.sub("", local or "")
+    return _ROCM_LOCAL.sub(r"\g<asan>", local or "").lstrip(".")
 
 
 def read_rocm_version(
@@ -335,10 +336,17 @@ def _choose_properties(
     namespace, feature = document.ROCM_NAMESPACE, document.ROCM_VERSION
     if request.choice.rocm_property == "host":
         namespace, feature = document.AMD_NAMESPACE, document.HOST_ROCM_VERSION
+    has_asan = is_asan_version(wheel.name.version)
+    if has_asan and (request.null or request.choice.provider != "own"):
+        raise errors.UsageError(
+            f"{wheel.path} has AddressSanitizer, which is for who asks for it: only our provider can",
+            tip="add --provider own",
+        )
     return document.make_properties(
         [
             (document.AMD_NAMESPACE, document.GFX_ARCH, chosen),
             (namespace, feature, [version] if version else []),
+            (document.AMD_NAMESPACE, document.SANITIZER, ["address"] if has_asan else []),
         ]
     )
 

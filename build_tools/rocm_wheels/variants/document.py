@@ -35,6 +35,7 @@ NULL_LABEL = "null"
 AMD_NAMESPACE, ROCM_NAMESPACE = "amd", "rocm"  # the namespaces of ours, and their features
 ABI_NAMESPACE = "abi_dependency"  # answered by who installs: which versions of other projects there are
 GFX_ARCH, ROCM_VERSION, HOST_ROCM_VERSION = "gfx_arch", "version", "rocm_version"
+SANITIZER = "sanitizer"  # of namespace amd, by our provider alone: where a user says so
 
 VALUE_PATTERN = LABEL_PATTERN = re.compile(r"[a-z0-9_.]+")
 _SCHEMA_VERSION = re.compile(r"/v?([0-9]+)\.([0-9]+)(?:\.[0-9]+)?\.json$")

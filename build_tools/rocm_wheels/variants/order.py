@@ -163,6 +163,7 @@ def make_label(properties: document.Properties) -> str:
     rocm = values.pop((document.ROCM_NAMESPACE, document.ROCM_VERSION), ())
     host = values.pop((document.AMD_NAMESPACE, document.HOST_ROCM_VERSION), ())
     targets = values.pop((document.AMD_NAMESPACE, document.GFX_ARCH), ())
+    sanitizer = values.pop((document.AMD_NAMESPACE, document.SANITIZER), ())
     if values:
         raise errors.UsageError(
             f"no rule makes a label for {document.describe_properties(properties)}",
@@ -172,6 +173,7 @@ def make_label(properties: document.Properties) -> str:
         f"rocm{'_'.join(rocm)}" if rocm else "",
         f"hostrocm{'_'.join(host)}" if host else "",
         _shorten_targets(targets) if targets else "",
+        "asan" if sanitizer else "",
     )
     return "_".join(filter(None, parts))
 
