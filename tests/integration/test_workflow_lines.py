@@ -93,7 +93,7 @@ def test_rows_are_handed_down(machine: Machine) -> None:
     rows = chosen["rows"]["include"]
     assert chosen["tested"] and {row["python"] for row in rows} == {*line["pythons"].split()}
     assert [row["suites"] for row in rows].count("") < len(rows)
-    built, _ = machine.run("build-line lock matrix", **selection)
+    built, _ = machine.run("build-line lock matrix", **selection, PACKAGING=line["packaging"])
     assert {"lines", "pythons", "first", "others", "companions", "tested"} <= {*built}
     assert built["first_count"] == "1" and json.loads(built["lines"])["include"][0]["name"] == line["name"]
     image, _ = machine.run("build-line lock image", IMAGE="", PLATFORM="linux")

@@ -549,6 +549,18 @@ def test_sets_are_packaged_as_the_trigger_or_somebody_says() -> None:
     assert "cells, each built alone, packaged fat\n" in ask(*words)
 
 
+def test_a_set_with_asan_is_for_linux_and_tested_in_the_sandbox() -> None:
+    planned = matrix.plan_matrix(TABLE, select(lines=("2.13",), packaging="asan"))
+    assert {one.cell.platform for one in planned.built} == {"linux"}
+    assert {one.tester for one in planned.built if one.tests} == {
+        "linux-gfx942-1gpu-asan-sandbox-rocm",
+        "linux-gfx950-1gpu-asan-sandbox-rocm",
+    }
+    assert "wheels with AddressSanitizer are for Linux" in {one.reason for one in planned.excluded}
+    (row, *_) = matrix_report.make_rows(planned.built[:1], TABLE, "cells")
+    assert row["packaging"] == "asan", "what the workflow builds with"
+
+
 def test_limits_of_github_are_kept(tmp_path: Path) -> None:
     """256 jobs of a matrix, 1 MB of outputs in UTF-16, 6 hours of its own machines."""
     result = CliRunner().invoke(command, ["--rows", "cells"])

@@ -154,7 +154,7 @@ def parse_cell(table: ci.CiTable, text: str) -> MatrixCell:
 
 
 def check_selection(table: ci.CiTable, selection: MatrixSelection) -> MatrixSelection:
-    """Return a selection that says its layout and packaging.
+    """Return a selection that says its layout, its packaging and the pool of its machines.
 
     Raises UsageError for unknown names, and for a packaging that is the other layout. What ``--gfx`` reads
     (a target, another family, a card) is no family here: the error names those that it is built with.
@@ -198,7 +198,8 @@ def check_selection(table: ci.CiTable, selection: MatrixSelection) -> MatrixSele
     if packaging in get_args(ci.MatrixLayout) and packaging != layout:
         message = f"--packaging {packaging}: the layout is {layout}"
         raise errors.UsageError(message, tip=f"--layout {packaging}")
-    return replace(selection, layout=layout, packaging=packaging)
+    pool = selection.pool or (ci.ASAN_POOL if packaging == "asan" else "")
+    return replace(selection, layout=layout, packaging=packaging, pool=pool)
 
 
 def join_names(names: Iterable[str]) -> str:
@@ -292,6 +293,8 @@ def list_exclusions(table: ci.CiTable, chosen: MatrixSelection, cell: MatrixCell
     if chosen.rocm is None and not line.rocm.amd.values:
         reason = f"AMD has released no ROCm with torch {line.name}: --rocm says which to build it with"
         yield ExcludedCell(cell, reason, line.rocm.amd.source)
+    if chosen.packaging == "asan" and cell.platform != "linux":
+        yield ExcludedCell(cell, "wheels with AddressSanitizer are for Linux")
     for rule in table.excluded:
         if rule.covers_cell(*cell):
             yield ExcludedCell(cell, rule.reason, table.sources[rule.source].url)

@@ -48,8 +48,8 @@ _selection_options = catalogue.takes(
     catalogue.PACKAGING.but(
         envvar="ROCM_WHEELS_PACKAGING",
         type=click.Choice(project_names.MATRIX_PACKAGINGS),
-        help="How sets are packaged: host and device wheels, fat, or as the layout [default: as the"
-        " trigger has it].",
+        help="How sets are packaged: host and device wheels, fat, or as the layout; or built with asan"
+        " [default: as the trigger has it].",
     ),
     catalogue.ROCM.but(
         name="rocm_version",

@@ -80,6 +80,7 @@ TORCH_TESTS: CiTest = "tests"
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 ChangeScope = Literal["project", "tests", "nothing", "everything"]
 MatrixLayout = Literal["per-family", "multi-arch"]  # how cells share builds and sets
+ASAN_POOL = "sandbox"  # the machines that test wheels with AddressSanitizer, as TheRock's CI has it
 MULTI_ARCH: MatrixLayout = (
     "multi-arch"  # also in the place of a family's name, where wheels are for all of them
 )
@@ -194,7 +195,7 @@ class CiTrigger(records.Record):
     tests: tuple[ShortTest, ...]
     suites: Mapping[str, SuiteCadence] = {}
     layout: MatrixLayout = "per-family"
-    packaging: Literal["split", "fat"] | None = None
+    packaging: Literal["split", "fat", "asan"] | None = None
 
 
 class ContainerNeeds(facts.Fact):

@@ -23,7 +23,9 @@ Platform = Literal["linux", "windows"]
 PackagingMode = Literal["per-family", "multi-arch", "split", "variant", "fat", "asan"]  # what people install
 PACKAGING_MODES: tuple[PackagingMode, ...] = get_args(PackagingMode)
 RELEASE_TYPES = ("ci", "dev", "dev-bkc", "nightly", "nightly-bkc", "prerelease")
-MatrixPackaging = Literal["per-family", "multi-arch", "split", "fat"]  # of a set, as workflows stage it
+MatrixPackaging = Literal[
+    "per-family", "multi-arch", "split", "fat", "asan"
+]  # of a set, as workflows stage it
 MATRIX_PACKAGINGS: tuple[MatrixPackaging, ...] = get_args(MatrixPackaging)
 RowKind = Literal[
     "lines", "sets", "pythons", "cells", "first", "others", "companions", "tested", "torch_tested"
