@@ -143,10 +143,12 @@ def test_a_refresh_asks_what_changed_and_writes_that_alone(world: IndexServer, t
     assert call("index", "federate", stated, public, "--json").json["indexes"][str(public)]["written"] == []
     assert {path: path.stat().st_mtime_ns for path in public.rglob("*") if path.is_file()} == before
     (public / "torch" / "index.html").write_text("somebody was here")
+    shutil.copytree(world.folder / "pypi" / "torch", public / "triton-rocm")
     update.add_wheels(world.folder / "ours", [wheel(tmp_path, "triton", "3.6.0")], now=NOW)
     planned = call("index", "federate", stated, public, "--dry-run", "--json").json
     again = call("index", "federate", stated, public, "--json").json["indexes"][str(public)]
-    assert again["written"] == ["torch", "triton"]
+    assert again["written"] == ["torch", "triton"] and again["strays"] == ["triton-rocm"]
+    shutil.rmtree(public / "triton-rocm")
     assert planned == {"dry_run": True, "indexes": {str(public): again}}
     # within one disk links are relative: the folder can be served from anywhere
     page = (public / "triton" / "index.html").read_text()
@@ -212,7 +214,7 @@ def test_stores_in_s3(world: IndexServer, tmp_path: Path) -> None:
     stated.write_text(stated.read_text().replace(f"{world.url}rocm/", str(world.folder / "rocm")))
     done = call("index", "federate", stated, f"s3://{bucket}/public", code=15)
     assert "is on this machine, and the index is not" in done.err and "url: https://" in done.err
-    text = f"{{index: '{world.folder / 'rocm'}', url: https://rocm.example/simple/}}"
+    text = f"{{index: '{world.folder / 'rocm'}', url: https://rocm.example/simple}}"
     stated.write_text(stated.read_text().replace(str(world.folder / "rocm"), text))
     call("index", "federate", stated, f"s3://{bucket}/public")
     (file,) = json.loads(shown.read("rocm-sdk-core/index.json").content)["files"]

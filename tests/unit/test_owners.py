@@ -12,7 +12,7 @@ from rocm_wheels.index import owners
 OWNERS = """
 sources:
   rocm: https://rocm.example/simple/
-  ours: {index: store/simple, signed_by: [release.pub], url: "https://ours.example/"}
+  ours: {index: store/simple, signed_by: [release.pub], url: "https://ours.example/simple"}
 owners:
   rocm: rocm
   ROCm_*: rocm
@@ -39,6 +39,9 @@ def write(folder: Path, old: str = "", new: str = "") -> Path:
         ("sources:", "targets: [../x]\nsources:", "a gfx target"),
         ("sources:", "default: nobody\nsources:", "nobody is none of the sources"),
         ("owners:", "owner:", "owner"),
+        ("https://ours.example/", "ours/", "it is no URL, which begins with https://"),
+        ("https://ours.example/", "https://me:secret@ours.example/", "credentials do not belong into it"),
+        ("/rocm.example/simple/", "/rocm.example/simple/?token=secret", "credentials do not belong into it"),
         (OWNERS[OWNERS.index("owners:") :], "", "it names no owner"),
         ("index: store/simple, ", "", "index"),
     ],
@@ -57,6 +60,7 @@ def test_folders_and_keys_lie_beside_the_file(tmp_path: Path) -> None:
     sources = owners.load_owners(write(tmp_path)).sources
     assert sources["rocm"].index == "https://rocm.example/simple/"
     assert sources["ours"].index == str(tmp_path / "store" / "simple")
+    assert sources["ours"].url == "https://ours.example/simple/"
     assert sources["ours"].signed_by == (str(tmp_path / "release.pub"),)
 
 

@@ -169,6 +169,7 @@ def _describe_federated(place: str, result: federation.Federated, done: str) -> 
         "need an owner of their own": result.ownerless,
         "without a project": result.unmatched,
         "required, and not listed": result.not_listed,
+        "with pages of somebody else": result.strays,
         "files left out": result.left_out,
         "files without sha256": result.no_hash,
         **{f"not taken from {source}": names for source, names in result.strangers.items()},

@@ -52,7 +52,7 @@ _DROP_TIP = "correct the owners, wait until they are back, or leave such names o
 
 
 class _ListedName(records.Record):
-    """A name that the index has. ``page`` is that of its owner, ``etag`` what its server called it.
+    """A name that the index has. ``page`` is that of its owner, "" on a disk; ``etag`` is its server's.
 
     ``tags`` are those of our pages in the store, by their paths; ``files`` how many they list.
     """
@@ -84,7 +84,8 @@ class Federated:
     ``strangers`` are names by the sources that offer them and do not own them; ``ownerless`` names that hold
     code for GPUs which the default offers; ``unmatched`` patterns that no project of their owner has;
     ``left_out`` files that no installer reads, or of other projects; ``no_hash`` names of files without one;
-    ``not_listed`` what new wheels require, on whatever machine, and the index has not.
+    ``not_listed`` what new wheels require, on whatever machine, and the index has not; ``strays`` folders
+    with pages that somebody else put there: installers would find them.
     """
 
     projects: int
@@ -97,6 +98,7 @@ class Federated:
     left_out: tuple[str, ...]
     no_hash: tuple[str, ...]
     not_listed: tuple[str, ...]
+    strays: tuple[str, ...]
 
 
 class _StoreReader(reader.IndexReader):
@@ -292,7 +294,8 @@ class Federation:
         if len(named) > _MOST_NAMES:
             tip = "name what you need, as `numpy: pypi`, without a default"
             raise errors.ReleaseError(f"{len(named)} names would be listed: {_MOST_NAMES} at most", tip=tip)
-        made = self._read_pages(dict(sorted(named.items())), state)
+        tags = {file.path: file.tag for file in self._target.listing("")}
+        made = self._read_pages(dict(sorted(named.items())), state, tags)
         gone = sorted(state.names.keys() - made.keys())
         # a name that nobody owns any more goes without more words: that is what was asked for
         wanted = {*named, *filter(find_owner, gone)}
@@ -301,7 +304,10 @@ class Federation:
             listed = ", ".join([*absent[:_MOST_SHOWN], *(["…"] if len(absent) > _MOST_SHOWN else [])])
             raise errors.ReleaseError(f"no files at their owner: {listed}; the index stays", tip=_DROP_TIP)
         changed = self._find_changes({*state.names, JSON_PAGE, HTML_PAGE} if tag else (), made, gone)
-        described = self._describe(listings, made, changed)
+        strays = {
+            path.partition("/")[0] for path in tags if path.endswith((f"/{HTML_PAGE}", f"/{JSON_PAGE}"))
+        }
+        described = self._describe(listings, made, changed, sorted(strays - {*made, *gone}))
         if not dry_run:
             self._write(state, tag, made, changed)
         return described
@@ -318,9 +324,13 @@ class Federation:
                 tip="put it back from a copy, or make the index anew in another folder",
             ) from None
 
-    def _read_pages(self, named: Mapping[str, str], state: _State) -> dict[str, _MadePage]:
-        """Return the pages of names whose owners have files; sources are asked only whether those changed."""
-        tags = {file.path: file.tag for file in self._target.listing("")} if state.names else {}
+    def _read_pages(
+        self, named: Mapping[str, str], state: _State, tags: Mapping[str, str]
+    ) -> dict[str, _MadePage]:
+        """Return the pages of names whose owners have files; sources are asked only whether those changed.
+
+        ``tags`` are those of the files in the store, by their paths.
+        """
         # of other owners, or by another version of us, all of them are made again
         known_names = state.names if state.made_of == self._made_of else {}
 
@@ -380,9 +390,9 @@ class Federation:
                 tip = f"ask its owner; if that is right, remove {name}/{JSON_PAGE} of the index"
                 raise errors.DataError(f"{file} had sha256 {before[file]}, and now {entry.sha256}", tip=tip)
         listed = folder.sort_entries(entries)
-        page = answer.url.removesuffix(JSON_PAGE)
-        seen = urljoin(source.stated.url, f"{name}/") if source.stated.url else page
-        tracks = _find_tracks(answer) or ([] if urlsplit(seen).scheme == "file" else [seen])
+        base = source.stated.url or source.base
+        page = "" if base.startswith("file:") else urljoin(base, f"{name}/")
+        tracks = _find_tracks(answer) or ([page] if page else [])
         new = [entry for entry in listed if entry.name not in before]
         offered = [links[entry.name].url + METADATA_SUFFIX for entry in new if entry.metadata]
         keys = {"_source": source.name}
@@ -433,7 +443,11 @@ class Federation:
         return _Changes(contents, dict(zip(names, required, strict=True)), tuple(gone))
 
     def _describe(
-        self, listings: Mapping[str, Collection[str]], made: Mapping[str, _MadePage], changed: _Changes
+        self,
+        listings: Mapping[str, Collection[str]],
+        made: Mapping[str, _MadePage],
+        changed: _Changes,
+        strays: Sequence[str],
     ) -> Federated:
         find_owner = self._stated.find_owner
         unlisted = [source for source in self._sources.values() if source.name not in listings]
@@ -461,6 +475,7 @@ class Federation:
             ),
             left_out=tuple(file for page in made.values() for file in page.left_out),
             no_hash=tuple(name for name, page in made.items() if page.no_hash),
+            strays=tuple(strays),
             not_listed=tuple(sorted(set().union(*changed.required.values()) - made.keys())),
         )
 

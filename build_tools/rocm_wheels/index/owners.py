@@ -53,7 +53,14 @@ def _refuse_credentials(address: str) -> str:
     return address
 
 
+def _take_seen_url(url: str) -> str:
+    if not url.startswith(("https://", "http://")):
+        raise ValueError("it is no URL, which begins with https://")
+    return url if url.endswith("/") else url + "/"
+
+
 Address = Annotated[str, Field(min_length=1), AfterValidator(_refuse_credentials)]
+SeenUrl = Annotated[Address, AfterValidator(_take_seen_url)]
 
 
 class Source(records.Record):
@@ -64,7 +71,7 @@ class Source(records.Record):
     """
 
     index: Address
-    url: Address = ""
+    url: SeenUrl = ""
     signed_by: tuple[str, ...] = ()
     allow_no_hash: bool = False
 
