@@ -284,6 +284,73 @@ def test_the_first_run_names_what_nobody_has(world: IndexServer, tmp_path: Path)
     assert "without a project: hip-*" in done.out and "required, and not listed: numpy" in done.out
 
 
+def test_files_of_others_on_a_page_are_left_out(world: IndexServer, tmp_path: Path) -> None:
+    """A page of numpy with a torch, files of former times, and the links of a server that lists a folder."""
+    ours = world.folder / "pypi"
+    for page in ours.rglob("index.json"):
+        page.unlink()
+    page = ours / "numpy" / "index.html"
+    digest = f"#sha256={'0' * 64}"
+    names = (
+        "torch-99.0-py3-none-any.whl",
+        "numpy-1.0.win32.exe",
+        "numpy-1.0.zip",
+        "numpy-not.a.version-x.whl",
+    )
+    links = [f'<a href="{name}{digest}">{name}</a>\n' for name in names]
+    page.write_text(page.read_text().replace("<body>", "<body><a href='../'>up</a>" + "".join(links)))
+    result = federate(state_owners(tmp_path, world), FolderStore(tmp_path / "public"))
+    assert result.left_out == names
+    (file,) = json.loads((tmp_path / "public/numpy/index.json").read_text())["files"]
+    assert file["filename"] == "numpy-2.3.0-py3-none-any.whl" and "size" not in file
+    meta = json.loads((tmp_path / "public/numpy/index.json").read_text())["meta"]
+    assert meta["api-version"] == "1.0", "later ones state every size"
+
+
+@pytest.mark.parametrize(
+    ("link", "fault"),
+    [
+        ("https://cdn.example/numpy-2.3.0-py3-none-any.whl?X-Amz-Signature=secret", "was signed for a time"),
+        ("https://me:secret@cdn.example/numpy-2.3.0-py3-none-any.whl", "holds a password"),
+        ("file:///etc/numpy-2.3.0-py3-none-any.whl", "is no address that others can reach"),
+        ("javascript:/numpy-2.3.0-py3-none-any.whl", "is no address that others can reach"),
+    ],
+)
+def test_links_that_do_not_last_are_refused(
+    link: str, fault: str, world: IndexServer, tmp_path: Path
+) -> None:
+    page = world.folder / "pypi" / "numpy" / "index.json"
+    (world.folder / "pypi" / "index.json").unlink()
+    text = page.with_suffix(".html").read_text()
+    page.with_suffix(".html").write_text(re.sub('href="numpy[^#"]*', f'href="{link}', text))
+    page.unlink()
+    done = call("index", "federate", state_owners(tmp_path, world), tmp_path / "public", code=15)
+    assert "source pypi: " in done.err and fault in done.err and "secret" not in done.err
+
+
+def test_an_index_of_an_index_names_the_first_owner(world: IndexServer, tmp_path: Path) -> None:
+    """PEP 708: never an index that itself follows another one. Of both forms of a page."""
+    federate(state_owners(tmp_path, world), FolderStore(world.folder / "public"))
+    stated = tmp_path / "second.yaml"
+    stated.write_text(f"sources: {{all: '{world.url}public/'}}\nowners: {{'*': all}}\n")
+    for _form in ("index.json", "index.html"):
+        result = federate(stated, FolderStore(tmp_path / "second"))
+        assert result.projects == 5
+        meta = json.loads((tmp_path / "second/torch/index.json").read_text())["meta"]
+        assert meta["tracks"] == [f"{world.url}ours/torch/"]
+        for page in (world.folder / "public").rglob("index.json"):
+            page.unlink()
+        shutil.rmtree(tmp_path / "second")
+
+
+def test_more_names_than_anybody_wants_are_refused(
+    world: IndexServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(federation, "_MOST_NAMES", 4)
+    done = call("index", "federate", state_owners(tmp_path, world), tmp_path / "public", code=15)
+    assert "5 names would be listed: 4 at most" in done.err and "without a default" in done.err
+
+
 def test_a_default_owns_no_code_for_gpus(world: IndexServer, tmp_path: Path) -> None:
     changes = [("  numpy: pypi\n", "default: pypi\n"), ("  triton: ours\n", "")]
     done = call("index", "federate", state_owners(tmp_path, world, *changes), tmp_path / "public")
