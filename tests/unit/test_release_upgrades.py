@@ -47,6 +47,7 @@ def test_a_version_that_installers_take_for_older_is_named(shown: str, new: str,
         ("triton==3.5.0+rocm7.1.0", "uv finds that unsatisfiable"),
         ("triton==3.5.0", ""),  # from PyPI
         ("rocm[libraries]==7.1.0+x", ""),  # from ROCm's index
+        ("rocm-sdk-device-gfx1201==7.1.0+x", ""),
         ("numpy", ""),
     ],
 )

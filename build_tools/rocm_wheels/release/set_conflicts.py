@@ -390,7 +390,7 @@ def find_upgrade_faults(
             project = _project_of(requirement)
             if project in projects:
                 continue
-            if wheel_set.find_host_project(project) is not None:
+            if wheel_set.find_host_project(project) in projects:
                 faults.append(
                     f"{name} names {requirement.name} in an extra or as a requirement, and the set has no"
                     " such wheel: pip goes on without, and installs no kernels"
