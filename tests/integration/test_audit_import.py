@@ -139,6 +139,18 @@ def test_no_interpreter_is_a_finding(tmp_path: Path) -> None:
     assert "`import torch` could not be started" in said(findings)
 
 
+def test_what_users_must_set_is_set(tmp_path: Path, python: Path) -> None:
+    init = (
+        b"import os\nassert os.environ['FLASH_ATTENTION_TRITON_AMD_ENABLE'] == 'TRUE'\n__version__ = '2.8.3'"
+    )
+    members = {"flash_attn/__init__.py": init}
+    wheel = Draft("flash_attn", "2.8.3", tag="py3-none-any", members=members).write(tmp_path)
+    expected = audited_wheel.WheelExpectation(
+        project.load_project("flash_attention"), "linux", version="2.8.3"
+    )
+    assert list(import_check.import_here(wheel, expected, import_check.ImportEnvironment(python))) == []
+
+
 def test_triton_states_only_the_public_part_of_its_version(tmp_path: Path, python: Path) -> None:
     members = {"triton/__init__.py": b"__version__ = '3.5.0'"}
     wheel = Draft("triton", "3.5.0+rocm7.1.0", tag="py3-none-any", members=members).write(tmp_path)

@@ -246,7 +246,7 @@ def test_packages_of_an_installed_rocm_take_the_libraries_of_the_system() -> Non
 
 
 def test_a_recipe_can_name_the_targets_and_the_sdk() -> None:
-    recipe = project.load_project("bitsandbytes", Path(__file__).parents[1] / "real")
+    recipe = project.load_project("bitsandbytes")
     env = compose(request("triton", project=recipe), BASE)
     words = env["CMAKE_ARGS"].split()
     assert "-DBNB_ROCM_ARCH=gfx942;gfx1100" in words
@@ -304,6 +304,14 @@ def test_companions_pin_the_torch_that_they_are_built_against(
 ) -> None:
     asked = request(name, set_env=users)
     assert environment.list_exact_pins(asked, compose(asked, {**BASE, VARIABLE: "1.0"})) == pins
+
+
+def test_what_hooks_of_projects_beyond_torchs_set() -> None:
+    causal = compose(request("causal_conv1d", targets=("gfx90a", "gfx1100")), BASE)
+    assert causal["HIP_ARCHITECTURES"] == "gfx90a,gfx1100"
+    assert compose(request("torchcodec"), BASE)["BUILD_AGAINST_ALL_FFMPEG_FROM_S3"] == "1"
+    confirmed = {"I_CONFIRM_THIS_IS_NOT_A_LICENSE_VIOLATION": "1"}
+    assert "BUILD_AGAINST_ALL_FFMPEG_FROM_S3" not in compose(request("torchcodec", set_env=confirmed), BASE)
 
 
 def test_windows_libraries_are_found(tmp_path: Path) -> None:

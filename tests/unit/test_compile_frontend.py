@@ -30,6 +30,11 @@ def test_each_project_has_its_front_end(tmp_path: Path) -> None:
         request("pytorch", source=tmp_path), tmp_path, python=PYTHON, out_dir=OUT, checked=True
     )
     assert known == [*BUILD, "--skip-dependency-check"]
+    assert command("flash_attention") == [*BUILD, "--skip-dependency-check"]  # psutil is not used
+    asked = request("lightgbm", source=tmp_path)
+    package = tmp_path / "python-package"
+    inside = frontend.make_front_end_command(asked, package, python=PYTHON, out_dir=OUT)
+    assert inside == [*BUILD, "-Ccmake.source-dir=.."] and command("lightgbm") == BUILD
     (tmp_path / "pyproject.toml").write_text('[build-system]\nbuild-backend = "scikit_build_core.build"\n')
     init = "-Cwheel.force-include.torch/_rocm_init.py=torch/_rocm_init.py"
     assert command("pytorch") == [*BUILD, init]

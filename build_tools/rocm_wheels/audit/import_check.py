@@ -118,11 +118,11 @@ def import_here(
     """
     if reason := explain_no_import(wheel.name, expected, detect_import_host()):
         raise Skip(reason)
-    env = make_clean_environment(environment.env)
+    checks = expected.recipe.checks
+    env = {**make_clean_environment(environment.env), **checks.import_variables}
     if versions.is_asan_version(dist_info.parse_wheel_name(wheel.name).version):
         runtimes = asan.list_runtimes(scan.scan_wheel(wheel).binaries.values())
         env |= asan.make_test_variables(env, asan.find_runtime(runtimes, env))
-    checks = expected.recipe.checks
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-import-") as name:
         scratch = Path(name)
         folders: list[str] = []

@@ -317,7 +317,7 @@ def make_front_end_command(
     # isolated: the tree's own build/ or packaging.py are not what the front end imports
     argv = [str(python), "-I", "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out_dir)]
     # on Windows, ninja is the system's (release_lines.yaml), which the check of requirements cannot see
-    if checked or request.platform == "windows":
+    if checked or build.unused or request.platform == "windows":
         argv.append("--skip-dependency-check")
     return [*argv, *(f"-C{setting}" for setting in settings)]
 

@@ -213,6 +213,7 @@ class BuildRecipe(records.Record):
     ``across_pythons`` says what one tree for all of them needs. ``configure_first``: CMake says in seconds
     whether hours of compiling will be in vain.
     ``only_named``: it is no part of all that a checkout, a lock or a matrix takes where no project is named.
+    ``unused``: requirements that its build states (``setup_requires``) and this build does without; PEP 517.
     ``generated``: what its own build leaves beside its sources and its .gitignore does not name, besides what
     hipify makes, which says so itself. Patterns as there: a name at any depth, with ``/`` in front a path
     from the tree's top, with ``/`` at the end a folder.
@@ -227,6 +228,7 @@ class BuildRecipe(records.Record):
     needs: tuple[str, ...] = ()
     pins: tuple[PinnedProject, ...] = ()
     platforms: tuple[project_names.Platform, ...] = ("linux", "windows")
+    unused: tuple[str, ...] = ()
     installed_for_others: bool = False
     only_named: bool = False
     configure_first: bool = False
@@ -281,9 +283,10 @@ class AllowedContents(records.Record):
 
 
 class WheelChecks(records.Record):
-    """What a finished wheel must be."""
+    """What a finished wheel must be. ``import_variables``: what users must set, or it cannot be imported."""
 
     import_name: _ImportName
+    import_variables: Mapping[str, str] = Field(default_factory=dict)
     rocm: Literal["torch.version.hip", "device code", "none"]
     rocm_init: str | None = None  # the generated module that starts the ROCm packages
     jit_sources: str | None = None  # a glob: HIP sources, for kernels that the user's machine compiles
