@@ -69,6 +69,8 @@ def test_it_runs_with_the_runtime_alone_and_finds_what_is_wrong(
     script = "import torch; print(torch.__version__)"
     alone = demo.start(python, "-c", script, code=None)
     assert alone.code != 0 and "ASan runtime does not come first" in alone.err, alone.err
+    looked = demo.ours("doctor", "--python", environment)
+    assert "whose runtime is not preloaded" in looked.out + looked.err
     env = dict(demo.env)
     target = installed_torch.inspect_target_python(python, env, device="cpu")
     assert versions.is_asan_version(target.version) and "libasan" in env["LD_PRELOAD"], target.ended

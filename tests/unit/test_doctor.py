@@ -251,6 +251,7 @@ INSTALLED: list[tuple[str, Callable[[Path], object], str]] = [
     ("library-kernels", lambda s: (install_torch(s, "gfx1100"), install(
         s, "rocm-sdk-core", "7.2.0", files={
             "_rocm_sdk_libraries/lib/rocblas/library/TensileLibrary_lazy_gfx942.dat": b""})), "warning"),
+    ("asan", lambda s: install_torch(s, "gfx1100", version="2.9.1+rocm7.1.0.asan"), "error"),
     ("kinds", lambda s: (install_torch(s, "gfx1100"), install(s, "torchvision", "0.24.1+cpu")), "error"),
     ("triton", lambda s: (install_torch(s, "gfx1100", requires=["pytorch-triton-rocm==3.5.1"]),
                           install(s, "triton", "3.5.0"), install(s, "pytorch-triton-rocm", "3.5.1")),

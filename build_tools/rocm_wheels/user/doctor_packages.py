@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.tags import compatible_tags, cpython_tags, parse_tag
@@ -18,6 +19,7 @@ from rocm_wheels.core import errors
 from rocm_wheels.core.errors import Finding
 from rocm_wheels.models import facts, torch_builds
 from rocm_wheels.models.project import InstallRecipe, find_project_of, list_default_packages, list_projects
+from rocm_wheels.models.versions import is_asan_version
 from rocm_wheels.user import index_pages, installed_packages
 from rocm_wheels.user.doctor_subject import DoctorSubject, error, info, join_some, ok, warning
 from rocm_wheels.user.host import StatedMachine, make_host
@@ -84,6 +86,21 @@ def check_torch(subject: DoctorSubject) -> Iterator[Finding]:
     else:
         installer = f" by {distribution.installer}" if distribution.installer else ""
         yield ok(f"{description} (installed{installer}, in {distribution.site_folder})")
+
+
+def check_asan(subject: DoctorSubject) -> Iterator[Finding]:
+    """See that the runtime of a torch with AddressSanitizer is preloaded."""
+    from rocm_wheels.binaries import asan  # few have one
+
+    torch = subject.installed.torch
+    if torch is None or not is_asan_version(torch.version):
+        return
+    preloaded = [Path(name).name for name in subject.env.get("LD_PRELOAD", "").split(":")]
+    if not any(map(asan.is_runtime, preloaded)):
+        yield error(
+            f"torch {torch.version} has AddressSanitizer, whose runtime is not preloaded: it ends Python",
+            "LD_PRELOAD=$(c++ -print-file-name=libasan.so) for gcc's, before each command",
+        )
 
 
 def check_kinds(subject: DoctorSubject) -> Iterator[Finding]:
@@ -247,6 +264,7 @@ CHECKS = (
     check_python,
     check_recommended,
     check_torch,
+    check_asan,
     check_kinds,
     check_triton,
     check_requirements,
