@@ -75,11 +75,19 @@ def test_it_runs_with_the_runtime_alone_and_finds_what_is_wrong(
     target = installed_torch.inspect_target_python(python, env, device="cpu")
     assert versions.is_asan_version(target.version) and "libasan" in env["LD_PRELOAD"], target.ended
     assert demo.start(python, "-c", script, **env).out.strip() == target.version
-    # a byte behind what was asked for
-    overflow = "import ctypes, torch; memory = ctypes.create_string_buffer(64)"
-    overflow += "; ctypes.memset(ctypes.CDLL(None).malloc(8), 0, 0); ctypes.memmove(memory, b'x' * 99, 80)"
-    found = demo.start(python, "-c", overflow, code=None, **env, PYTHONMALLOC="malloc")
+    # a loop that goes one too far
+    source = demo.torch / "aten/src/ATen/native/cpu/Activation.cpp"
+    text = source.read_text()
+    source.write_text(text.replace("i < x.size", "i <= x.size"))
+    try:
+        ended = demo.build("--packaging", "asan", "--find-links", str(rocm), "--json", output="asan-edited")
+    finally:
+        source.write_text(text)
+    (edited,) = (row["wheel"] for row in json.loads(ended.out) if row["project"] == "pytorch")
+    demo.start(*words, "--no-deps", demo.folder / "asan-edited" / edited)
+    found = demo.start(python, "-c", "import torch; torch.relu_cpu([1.0, -1.0])", code=None, **env)
     assert found.code != 0 and "AddressSanitizer: heap-buffer-overflow" in found.err, found.err
+    assert "at::relu_cpu" in found.err, found.err
 
 
 def test_plain_wheels_are_never_beside_it(demo: Demo, built: dict[str, Path], tmp_path: Path) -> None:
