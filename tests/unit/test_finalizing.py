@@ -32,6 +32,7 @@ def candidates(*wheels: str, rocm: str = RC) -> list[finalize.CandidateWheel]:
         ("2.9.0rc1", None, "2.9.0"),
         ("2.9.0rc1+rocm7.1.0rc1", None, "2.9.0+rocm7.1.0rc1"),
         ("2.9.0rc1+rocm7.1.0rc1", (RC, "7.1.0"), "2.9.0+rocm7.1.0"),
+        ("2.9.0rc1+rocm7.1.0rc1.asan", (RC, "7.1.0"), "2.9.0+rocm7.1.0.asan"),
         ("2.9.0rc1+rocm7.1.0rc10", ("7.1.0rc10", "7.1.0"), "2.9.0+rocm7.1.0"),
         ("2.13.0a0+git1a2b3c4d.rocm7.13.0a20260501", ("7.13.0a20260501", "7.13.0"),
          "2.13.0+git1a2b3c4d.rocm7.13.0"),

@@ -25,9 +25,15 @@ NewVersions = Mapping[str, Mapping[Version, Version]]  # by project: new version
 
 
 def rename_rocm_in_label(local: str, rocm: tuple[str, str]) -> str | None:
-    """Return the local part of a version with the new ROCm at its end; ``None`` when the old is not there."""
+    """Return the local part of a version with the new ROCm at its end; ``None`` when the old is not there.
+
+    Behind it may be that the wheel has AddressSanitizer, which stays.
+    """
     old, new = (get_local_part(make_version_suffix(version_text)) for version_text in rocm)
-    return local[: len(local) - len(old)] + new if f".{local}".endswith(f".{old}") else None
+    for mark in ("", ".asan"):
+        if f".{local}".endswith(f".{old}{mark}"):
+            return local[: len(local) - len(old + mark)] + new + mark
+    return None
 
 
 def rewrite_requirement(text: str, new_versions: NewVersions, rocm: Mapping[Version, Version]) -> str:
