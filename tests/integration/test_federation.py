@@ -151,6 +151,9 @@ def test_a_refresh_asks_what_changed_and_writes_that_alone(world: IndexServer, t
     shutil.rmtree(public / "triton-rocm")
     assert planned == {"dry_run": True, "indexes": {str(public): again}}
     # within one disk links are relative: the folder can be served from anywhere
+    assert '"size": ' in (public / "triton" / "index.json").read_text(), (
+        "as their JSON says, and HTML does not"
+    )
     page = (public / "triton" / "index.html").read_text()
     assert 'href="../../ours/triton/triton-3.6.0-py3-none-any.whl#sha256=' in page
     assert verify.verify_index(str(public)).findings == ()
@@ -396,7 +399,7 @@ def test_killed_at_each_write(world: IndexServer, tmp_path: Path) -> None:
 
 @pytest.mark.contract
 @pytest.mark.parametrize(
-    "at", [f"replace {federation.STATE_FILE}", "create torch/index.json", "create index.html"]
+    "at", [f"replace {federation.STATE_FILE}", "create numpy/index.json", "create index.html"]
 )
 def test_two_runs_at_once(at: str, world: IndexServer, tmp_path: Path) -> None:
     """A run that another one has overtaken begins again: what it read is older."""
@@ -406,6 +409,7 @@ def test_two_runs_at_once(at: str, world: IndexServer, tmp_path: Path) -> None:
     def overtake() -> None:
         update.add_wheels(world.folder / "ours", [wheel(tmp_path, version="2.9.5")], now=NOW)
         federate(stated, FolderStore(place))
+        store.at, store.fault = "replace torch/index.json", "before"  # by what was read before
 
     store.guest = overtake
     federate(stated, store)
