@@ -32,6 +32,7 @@ FILE = "rocm_sdk_core-7.1.0-py3-none-linux_x86_64.whl"
 ROCM_CORE = {"name": "rocm-sdk-core", "version": "7.1.0", "file": FILE, "sha256": "d" * 64}
 VARIABLES = {"PYTORCH_ROCM_ARCH": "gfx942", "USE_KINETO": "ON", "USE_FLASH": "1", "PATH": "/home/planted/bin"}
 VARIABLES |= {"CXXFLAGS": "-I/home/planted/include -O2", "CFLAGS": "-DAPI_TOKEN=planted"}
+VARIABLES |= {"HIPFLAGS": "-ffile-prefix-map=/home/planted/pytorch=. -O3"}
 VARIABLES |= {"GITHUB_TOKEN": "planted", "MY_WORDS": "planted"}
 GITHUB = {"GITHUB_ACTIONS": "true", "GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "o/r"}
 GITHUB["GITHUB_WORKFLOW_REF"] = "o/r/.github/workflows/build-line.yml@refs/heads/main"
@@ -49,6 +50,7 @@ def write(folder: Path, env: dict[str, str]) -> ProvenanceStatement:
     step_run = SimpleNamespace(facts=SimpleNamespace(request=request, env=env, python=python), ready=ready)
     build = SimpleNamespace(
         project=SimpleNamespace(name="pytorch"),
+        source=Path("/home/planted/pytorch"),
         platform="linux",
         sdk=SimpleNamespace(content=""),
         build_number="1",
@@ -83,7 +85,12 @@ def test_nothing_of_the_machine_and_no_secret_is_in_it(tmp_path: Path) -> None:
     assert b"planted" not in statement.content
     assert str(Path(sys.executable).parent).encode() not in statement.content
     internal = statement.predicate["buildDefinition"]["internalParameters"]
-    assert internal["environment"] == {"PYTORCH_ROCM_ARCH": "gfx942", "USE_KINETO": "ON", "USE_FLASH": "1"}
+    assert internal["environment"] == {
+        "PYTORCH_ROCM_ARCH": "gfx942",
+        "USE_KINETO": "ON",
+        "USE_FLASH": "1",
+        "HIPFLAGS": "-ffile-prefix-map=SOURCE=. -O3",
+    }
     assert internal["withheld"] == ["CFLAGS", "CXXFLAGS", "GITHUB_TOKEN", "MY_WORDS"]
     # what the user had set, to be set again: flags without those that the build put before them
     assert internal["shell"] == {"CXXFLAGS": "-O2"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from rocm_wheels.models import project, project_names
 pytestmark = pytest.mark.contract
 
 QUIET = "-Wno-error=maybe-uninitialized -Wno-error=uninitialized -Wno-error=restrict"
+PLACE = "-ffile-prefix-map=/src/pytorch=."  # what is compiled names its files by their places in the tree
 VARIABLE = "PYTORCH_VERSION"
 BASE = {"PATH": "/bin", "HOME": "/home/me"}
 compose = environment.compose_environment
@@ -51,6 +53,7 @@ ON_LINUX = {
     "CXXFLAGS": QUIET,
     "CPPFLAGS": QUIET,
     "HIP_CLANG_LAUNCHER": LAUNCHER,
+    "CMAKE_HIP_COMPILER_LAUNCHER": LAUNCHER.replace(" ", ";"),
 }
 ON_WINDOWS = {
     "PATH": "/sdk/bin;/bin",
@@ -131,8 +134,13 @@ GOLDEN: list[tuple[str, project_names.Platform, dict[str, str]]] = [
 def test_the_whole_environment(name: str, platform: project_names.Platform, expected: dict[str, str]) -> None:
     base = BASE | ({"LLVM_SYSPATH": "/llvm"} if (name, platform) == ("triton", "windows") else {})
     before = dict(base)
-    source = {"ROCM_WHEELS_SOURCE": os.fspath(request(name).source)} if platform == "linux" else {}
-    assert compose(request(name, platform), base) == {**expected, **source}
+    made, source = request(name, platform), {}
+    if platform == "linux":
+        place = f"-ffile-prefix-map=/src/{name}=."
+        source = {"ROCM_WHEELS_SOURCE": os.fspath(made.source), "CFLAGS": place, "HIPFLAGS": place}
+        source |= {"HIPCC_COMPILE_FLAGS_APPEND": place}
+        source |= {"CXXFLAGS": expected["CXXFLAGS"].replace(QUIET, f"{place} {QUIET}")}
+    assert compose(made, base) == {**expected, **source}
     assert base == before
 
 
@@ -149,7 +157,9 @@ OPTIONS: list[tuple[str, dict[str, Any], dict[str, str], dict[str, str | None]]]
      {"USE_FLASH_ATTENTION": "OFF", "USE_MEM_EFF_ATTENTION": "OFF", EXTRA: "rocm[libraries]==7.1.0"}),
     ("pytorch", {"sdk": OTHER_SDK}, {"HIP_DEVICE_LIB_PATH": "/mine"},
      {EXTRA: "rocm[libraries]==7.1.0+miniature|triton==3.7.0", "HIP_DEVICE_LIB_PATH": "/mine", "BLAS": None,
-      "CXXFLAGS": f"-I/sdk/lib/rocm_sysdeps/include {QUIET}"}),
+      "CXXFLAGS": f"-I/sdk/lib/rocm_sysdeps/include {PLACE} {QUIET}"}),
+    ("pytorch", {"editable": True}, {}, {"CFLAGS": None, "HIPFLAGS": None}),
+    ("pytorch", {"source": Path("/a b")}, {}, {"CFLAGS": None, "HIPFLAGS": None}),
     ("triton", {"offline": True}, {}, {"TRITON_OFFLINE_BUILD": "1"}),
     ("triton", {}, {}, {"TRITON_OFFLINE_BUILD": None}),
     ("pytorch", {"build_number": "7"}, {}, {"PYTORCH_BUILD_NUMBER": "7"}),
@@ -186,12 +196,28 @@ def test_what_the_user_has_set_is_kept() -> None:
     env = compose(request("pytorch"), mine)
     assert env["CXXFLAGS"].endswith(f"{QUIET} -march=native")
     assert env["CPPFLAGS"] == f"{QUIET} -DX"
-    assert env["CFLAGS"] == "-O1"
+    assert env["CFLAGS"] == f"{PLACE} -O1"
     assert env["LDFLAGS"] == "-L/sdk/lib/rocm_sysdeps/lib -Wl,-O1"
     assert env["LD_LIBRARY_PATH"] == "/sdk/lib/rocm_sysdeps/lib:/my/lib:/other"
     assert env["PKG_CONFIG_PATH"] == "/sdk/lib/rocm_sysdeps/lib/pkgconfig:/my/pc"
     assert env["CMAKE_PREFIX_PATH"] == "/sdk/lib/cmake:/my/cmake"
     assert env["PATH"] == "/sdk/bin:/my/bin:/bin"
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="it is compiled by g++")
+@pytest.mark.parametrize("name", ["CFLAGS", "CXXFLAGS", "HIPFLAGS", "HIPCC_COMPILE_FLAGS_APPEND"])
+def test_what_is_compiled_is_the_same_in_every_folder(name: str, tmp_path: Path) -> None:
+    """As bitsandbytes, whose library names one of its files by its whole path: `__FILE__`."""
+    made = []
+    for folder in ("first", "another/one"):
+        source = tmp_path / folder / "apex"
+        (source / "csrc").mkdir(parents=True)
+        (source / "csrc" / "a.cpp").write_text('extern "C" const char *where() { return __FILE__; }\n')
+        flags = compose(request("apex", source=source), BASE)[name].split()
+        words = ["g++", "-g", "-shared", "-fPIC", *flags, str(source / "csrc" / "a.cpp"), "-o", "a.so"]
+        subprocess.run(words, cwd=source, check=True, env={"PATH": os.environ["PATH"]})
+        made.append((source / "a.so").read_bytes())
+    assert made[0] == made[1] and b"./csrc/a.cpp\0" in made[0] and b"/first/" not in made[0]
 
 
 _NAMES = ["CXXFLAGS", "CFLAGS", "LDFLAGS", "LD_LIBRARY_PATH", "PKG_CONFIG_PATH", "CC", "MAX_JOBS"]

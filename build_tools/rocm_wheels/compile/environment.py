@@ -17,6 +17,8 @@ from rocm_wheels.compile import build_request, hooks
 from rocm_wheels.compile.variables import add_flags, prepend_path
 from rocm_wheels.models import project, versions
 
+# what reads which flags: CMake and setuptools, CMake for HIP, hipcc
+_FLAG_VARIABLES = ("CFLAGS", "CXXFLAGS", "HIPFLAGS", "HIPCC_COMPILE_FLAGS_APPEND")
 # GCC 12 and newer warn wrongly about code that these projects compile with -Werror
 _GCC_FLAGS = "-Wno-error=maybe-uninitialized -Wno-error=uninitialized -Wno-error=restrict"
 
@@ -61,11 +63,18 @@ def compose_environment(request: build_request.BuildRequest, base: Mapping[str, 
         llvm = sdk.root / "lib" / "llvm" / "bin"
         env["HIP_CLANG_PATH"] = llvm.as_posix()
         env["CC"] = env["CXX"] = os.fspath(llvm / "clang-cl.exe")
+    # `__FILE__` and debug information name a file by its place in the tree, not by where that lies: wheels of
+    # one commit are the same in every folder. What is compiled to be edited keeps the places for debuggers,
+    # and flags are split at spaces.
+    if request.platform == "linux" and not request.editable and " " not in os.fspath(request.source):
+        for name in _FLAG_VARIABLES:
+            add_flags(env, name, f"-ffile-prefix-map={request.source}=.")
     launcher = Path(__file__).with_name("hip_launcher.sh")
     if request.cache is not None:
         env |= request.cache.launcher_variables(request.platform)
     elif request.platform == "linux" and "HIP_CLANG_LAUNCHER" not in base and " " not in str(launcher):
         env |= {"HIP_CLANG_LAUNCHER": f"sh {launcher}", "ROCM_WHEELS_SOURCE": os.fspath(request.source)}
+        env.setdefault("CMAKE_HIP_COMPILER_LAUNCHER", f"sh;{launcher}")  # where CMake calls clang itself
 
     # the recipe, versions, and what somebody set for this build alone
     for name, text in request.recipe_variables.items():

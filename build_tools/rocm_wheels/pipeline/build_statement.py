@@ -126,9 +126,9 @@ def _select_variables(planned: planner.PlannedBuild) -> dict[str, Any]:
     withheld_set = list[str]()
     own, recipe = planned.request.set_env, planned.request.recipe_variables
     for name in sorted(planned.inputs):
-        value = planned.environment.get(name)
-        if value is None or not _VARIABLE_NAME.fullmatch(name):
+        if (text := planned.environment.get(name)) is None or not _VARIABLE_NAME.fullmatch(name):
             continue
+        value = text.replace(f"={planned.request.source}=", "=SOURCE=")  # of -ffile-prefix-map
         is_own = name in own and name not in recipe
         is_unknown = is_own and not variables.is_configuration_variable(name, value)
         if is_unknown or not _is_public(name, value):
