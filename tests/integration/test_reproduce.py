@@ -41,6 +41,16 @@ def store(demo: Demo, tmp_path: Path) -> Path:
     return Path(shutil.copytree(demo.folder / "releases" / "store", tmp_path / "store"))
 
 
+def find_wheel(demo: Demo, name: str) -> Path:
+    """A wheel of the demo as it was staged: those that lie in its folder other tests build anew."""
+    (wheel,) = (demo.folder / "releases" / "store").rglob(f"{name}-*.whl")
+    return wheel
+
+
+def digest(wheel: Path) -> str:
+    return hashlib.sha256(wheel.read_bytes()).hexdigest()
+
+
 def reproduce(
     demo: Demo, store: Path, *words: str | Path, code: int = 0, **env: str
 ) -> list[dict[str, object]]:
@@ -65,7 +75,7 @@ def test_another_folder_home_mask_locale_zone_day_and_core(demo: Demo, store: Pa
         os.sched_setaffinity(0, cores)
         os.umask(mask)
     assert (entry["kind"], entry["outcome"]) == ("reproduced", "pass")
-    assert entry["hashes"] == sorted(demo.digests().values())
+    assert entry["hashes"] == sorted(map(digest, store.rglob("*.whl")))
     again = reproduce(demo, store, *words)  # which finds all done
     assert [item["outcome"] for item in again] == ["pass"]
 
@@ -82,25 +92,25 @@ def test_another_folder_home_mask_locale_zone_day_and_core(demo: Demo, store: Pa
 
 def test_one_project_is_built_against_the_torch_of_the_set(demo: Demo, store: Path, tmp_path: Path) -> None:
     (entry,) = reproduce(demo, store, "--project", "torchaudio", "-o", tmp_path / "out")
-    assert (entry["outcome"], entry["hashes"]) == ("pass", [demo.digests()["torchaudio"]])
+    assert (entry["outcome"], entry["hashes"]) == ("pass", [digest(find_wheel(demo, "torchaudio"))])
     assert [path.name for path in (tmp_path / "out" / "build-1" / "sources").iterdir()] == ["pytorch_audio"]
 
 
 def test_a_split_and_a_fat_torch_are_packaged_again(demo: Demo, tmp_path: Path) -> None:
-    triton = demo.wheels()["triton"]
+    """Below a folder with a space, as the demo is: without one, files are named in another way."""
+    triton = find_wheel(demo, "triton")
     for name in ("split", "fat"):
         wheels = [*(demo.folder / name).glob("*.whl"), triton]
         lock = ("--lock", demo.folder / "sources.lock.json", "--family", "multi-arch")
         demo.ours("set", "stage", tmp_path / name, *wheels, *lock, code=0)
-        (entry,) = reproduce(demo, tmp_path / name, "-o", tmp_path / "out" / name)
-        digests = sorted(hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels)
-        assert (entry["outcome"], entry["hashes"]) == ("pass", digests)
+        (entry,) = reproduce(demo, tmp_path / name, "-o", tmp_path / "an out" / name)
+        assert (entry["outcome"], entry["hashes"]) == ("pass", sorted(map(digest, wheels)))
 
 
 def test_another_wheel_than_its_statement_says_is_told_member_by_member(demo: Demo, tmp_path: Path) -> None:
     """As if somebody had put something in after the build, and said that it came out of it."""
     (tmp_path / "wheels").mkdir()
-    source = demo.wheels()["triton"]
+    source = find_wheel(demo, "triton")
     wheel = Path(shutil.copy2(source, tmp_path / "wheels"))
     built = statement.read_statement(source)
     assert built is not None
@@ -108,8 +118,7 @@ def test_another_wheel_than_its_statement_says_is_told_member_by_member(demo: De
     with WheelArchive.open(wheel) as archive:
         content = archive.read(archive.member_by_name[name]) + line
     rewrite.rewrite_wheel(wheel, wheel.parent, WheelEdit(members={name: content}), replace=True)
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    statement.write_statement(wheel, statement.format_statement(wheel.name, digest, built.predicate))
+    statement.write_statement(wheel, statement.format_statement(wheel.name, digest(wheel), built.predicate))
     lock = ("--lock", demo.folder / "sources.lock.json", "--family", "multi-arch")
     demo.ours("set", "stage", tmp_path / "store", wheel, *lock, code=0)
     links = demo.folder / "rocm-packages" / "dist"

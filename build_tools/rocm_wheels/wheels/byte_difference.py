@@ -49,7 +49,8 @@ _TIMES = re.compile(
     rf"|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? +(?:\d+ +)?{_MONTH}( +\d+)?"
     r"|\d\d:\d\d:\d\d(?:\.\d+)?|\b1[5-9]\d{8}(?:\.\d+)?\b"
 )
-_PATHS = re.compile(r"(?<![\w.])(?:/[\w.+@~ -]+)*/(?=[\w.+@~-]+)")
+# clang names each file that it compiles for a GPU by a hash of its path and options
+_PATHS = re.compile(r"(?<![\w.])(?:/[\w.+@~ -]+)*/(?=[\w.+@~-]+)|(?<=__hip_cuid_)[0-9a-f]{16}")
 _COMPILERS = re.compile(r"GCC: \(|clang version|LLD |rustc version")
 # parts of a library that are made of the others
 _FOLLOWING = re.compile(
@@ -216,12 +217,18 @@ def _explain_library(name: str, old: memoryview, new: memoryview) -> MemberDiffe
     if old_words or new_words:
         return MemberDifference(name, "compiler", _show_pair(old_words, new_words))
     if own and all(_DEVICE_CODE.fullmatch(part) for part in own):
-        return MemberDifference(name, "device code", ", ".join(own))
+        explained = _explain_texts(name, *read_texts(own), otherwise="device code")
+        is_told = explained.cause != "device code"
+        return explained if is_told else MemberDifference(name, "device code", ", ".join(own))
     data = [part for part in own if not _CODE.fullmatch(part) and not _DEVICE_CODE.fullmatch(part)]
     for parts in (data, [_EXPORTS]):  # a function that comes earlier moves all code
         explained = _explain_texts(name, *read_texts(parts), otherwise="code")
         if explained.cause != "code":
             return explained
+    rooms = [len(side.get(_EXPORTS, b"")) for side in sides]
+    if not own and rooms[0] != rooms[1]:  # `wheel repair` leaves the room of what it removes
+        detail = f"of the build's own run path, {_EXPORTS} has room for {rooms[0]} bytes, here {rooms[1]}"
+        return MemberDifference(name, "path", detail)
     return MemberDifference(name, "code" if own else "follows", ", ".join(own or differing))
 
 
