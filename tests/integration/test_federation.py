@@ -462,6 +462,17 @@ def test_a_folder_with_another_page_is_left_alone(world: IndexServer, tmp_path: 
     assert files(world.folder / "ours") == before
 
 
+def test_an_index_that_does_not_know_itself_stays(world: IndexServer, tmp_path: Path) -> None:
+    """What it had before is not known then: a name that is lost would go without a word."""
+    stated, public = state_owners(tmp_path, world), tmp_path / "public"
+    federate(stated, FolderStore(public))
+    state = public / federation.STATE_FILE
+    state.write_text(state.read_text()[:-40])
+    before = files(public)
+    done = call("index", "federate", stated, public, code=2)
+    assert f"{state} is damaged" in done.err and files(public) == before
+
+
 @pytest.mark.contract
 def test_an_index_for_each_target(world: IndexServer, tmp_path: Path) -> None:
     for target in ("gfx942", "gfx1100"):
