@@ -143,16 +143,34 @@ def dependencies(predicate: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
+def internal(predicate: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = predicate["buildDefinition"]["internalParameters"]
+    return found
+
+
 REFUSED: dict[str, tuple[Change, str]] = {
     "of an earlier version": (lambda p: parameters(p).pop("recipe"), r"by rocm-wheels 0\.1\.0, is too old"),
     "of a later version": (
         lambda p: parameters(p).update(colour="red"),
-        "of another version than this tool: colour",
+        r"of another version than this tool \(what was asked for\): colour",
     ),
     "a changed tree": (
         lambda p: dependencies(p)[0].update(annotations={"changed-tree": "4" * 40}),
         "somebody had changed the sources",
     ),
+    "a variable that no build reads": (
+        lambda p: internal(p)["shell"].update(LD_PRELOAD="mine.so"),
+        "LD_PRELOAD is no variable that configures builds",
+    ),
+    "variables that are none": (
+        lambda p: internal(p).update(shell=["CC"]),
+        r"\(variables\): shell: Input should be a valid",
+    ),
+    "notes that are none": (
+        lambda p: dependencies(p)[1].update(annotations=[]),
+        r"\(rocm-sdk-core\): ",
+    ),
+    "a package without its digest": (lambda p: dependencies(p)[2].pop("digest"), r"\(ninja\): "),
     "a tool from nowhere": (
         lambda p: dependencies(p)[2].update(annotations={"record-sha256-begins": "abc"}),
         "built with a ninja that came from no file",

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 from urllib.parse import unquote
 
 from packaging.utils import canonicalize_name
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
+from rocm_wheels.compile import variables
 from rocm_wheels.core import errors, records, tables
 from rocm_wheels.models import project_names
 from rocm_wheels.models.lock import Lock, LockedPackage, LockedTools, Sha256Digest
@@ -70,6 +72,34 @@ class BuildParameters(records.Record):
     platform_tag: str | None = Field(default=None, alias="platform-tag")
 
 
+class BuildVariables(records.Record):
+    """The variables of a build (``internalParameters``): ``shell`` and ``set-env`` are to be set again."""
+
+    environment: Mapping[str, str] = {}
+    shell: Mapping[str, str] = {}
+    set_env: Mapping[str, str] = Field(default={}, alias="set-env")
+    withheld: tuple[str, ...] = ()
+    withheld_set: tuple[str, ...] = Field(default=(), alias="withheld-set")
+
+    @model_validator(mode="after")
+    def _check_names(self) -> BuildVariables:
+        for name, text in (*self.shell.items(), *self.set_env.items()):
+            if not variables.is_configuration_variable(name, text) and name not in variables.USER_VARIABLES:
+                raise ValueError(f"{name} is no variable that configures builds")
+        return self
+
+
+class DependencyNotes(records.Record):
+    """What is noted of a dependency (``annotations``): where a source is, the file a package came from."""
+
+    path: str = ""
+    patches: str = Field(default="", alias="patches-sha256")
+    changed_tree: str = Field(default="", alias="changed-tree")
+    record: str = Field(default="", alias="record-sha256-begins")
+    file: str = ""
+    installed_with: Literal["", "rocm", "tools"] = Field(default="", alias="installed-with")
+
+
 @dataclass(frozen=True)
 class BuiltWheel:
     """A wheel of a set, and how it was built; ``steps``: what was done to it after that."""
@@ -77,15 +107,8 @@ class BuiltWheel:
     file: wheel_set.SetFile
     build: statement.ProvenanceStatement
     parameters: BuildParameters
+    variables: BuildVariables
     steps: frozenset[str]
-
-    @property
-    def internal(self) -> Mapping[str, Mapping[str, str]]:
-        """What else its build was told: variables, by who set them."""
-        internal: Mapping[str, Mapping[str, str]] = self.build.predicate["buildDefinition"].get(
-            "internalParameters", {}
-        )
-        return internal
 
 
 @dataclass(frozen=True)
@@ -125,18 +148,17 @@ class Rebuild:
     @property
     def shell(self) -> dict[str, str]:
         """The variables that were set for all projects."""
-        return {name: text for wheel in self.wheels for name, text in wheel.internal.get("shell", {}).items()}
+        return {name: text for wheel in self.wheels for name, text in wheel.variables.shell.items()}
 
     @property
     def set_env(self) -> dict[str, Mapping[str, str]]:
         """The variables that were set for single projects."""
-        return {wheel.parameters.project: wheel.internal.get("set-env", {}) for wheel in self.wheels}
+        return {wheel.parameters.project: wheel.variables.set_env for wheel in self.wheels}
 
     @property
     def withheld(self) -> tuple[str, ...]:
         """The names of variables that the user had set, and whose values no statement has."""
-        names = {str(name) for wheel in self.wheels for name in wheel.internal.get("withheld-set", ())}
-        return tuple(sorted(names))
+        return tuple(sorted({name for wheel in self.wheels for name in wheel.variables.withheld_set}))
 
     @property
     def images(self) -> set[str]:
@@ -243,18 +265,16 @@ def _read_build(file: wheel_set.SetFile, origin: statement.WheelOrigin | None) -
             f"its statement, by rocm-wheels {_get_version(builds[0])}, is too old: it does not say all that"
             " its build was given"
         )
-    try:
-        parameters = BuildParameters.model_validate(dict(builds[0].parameters))
-    except ValidationError as wrong:
-        faults = records.summarize_faults(wrong, BuildParameters)
-        raise errors.DataError(f"its statement is of another version than this tool: {faults}") from None
+    definition = builds[0].predicate["buildDefinition"]
+    parameters = _read_part(BuildParameters, definition["externalParameters"], "what was asked for")
+    build_variables = _read_part(BuildVariables, definition.get("internalParameters", {}), "variables")
     texts = [str(item.parameters.get("step")) for item in every if item is not builds[0]]
     steps = frozenset(text.partition(" ")[0] for text in texts)  # "split gfx942 gfx1100"
     if beyond := steps - _PACKAGING_OF_STEP.keys():
         raise errors.DataError(
             f"after its build came `wheel {sorted(beyond)[0]}`, which no statement says whole"
         )
-    return BuiltWheel(file, builds[0], parameters, steps)
+    return BuiltWheel(file, builds[0], parameters, build_variables, steps)
 
 
 def _require_known_parts(wheel: BuiltWheel) -> None:
@@ -262,13 +282,40 @@ def _require_known_parts(wheel: BuiltWheel) -> None:
     if wheel.parameters.lock is None:
         raise errors.DataError("it was built without a lock")
     for entry in wheel.build.dependencies:
-        notes = entry.get("annotations", {})
-        if "changed-tree" in notes:
+        notes = _read_notes(entry)
+        if notes.changed_tree:
             raise errors.DataError("somebody had changed the sources that it was built from")
-        if "record-sha256-begins" in notes and "file" not in notes:
+        if notes.record and not notes.file:
             raise errors.DataError(
-                f"it was built with a {entry['name']} that came from no file with a digest"
+                f"it was built with a {entry.get('name')} that came from no file with a digest"
             )
+        if notes.file:
+            _read_package(entry, notes)
+
+
+RecordT = TypeVar("RecordT", bound=records.Record)
+
+
+def _read_part(kind: type[RecordT], value: object, about: str) -> RecordT:
+    """Return a part of a statement. DataError for one that this version does not write."""
+    try:
+        return kind.model_validate(value)
+    except ValidationError as wrong:
+        faults = records.summarize_faults(wrong, kind)
+        raise errors.DataError(
+            f"its statement is of another version than this tool ({about}): {faults}"
+        ) from None
+
+
+def _read_notes(entry: Mapping[str, Any]) -> DependencyNotes:
+    return _read_part(DependencyNotes, entry.get("annotations", {}), str(entry.get("name")))
+
+
+def _read_package(entry: Mapping[str, Any], notes: DependencyNotes) -> LockedPackage:
+    """Return a package as a lock has it: its version is in the URL. DataError without a digest."""
+    version = unquote(str(entry.get("uri", "")).rpartition("@")[2])
+    files = {notes.file: entry.get("digest", {}).get("sha256", "")}
+    return _read_part(LockedPackage, {"version": version, "files": files}, str(entry.get("name")))
 
 
 def _plan_group(
@@ -324,18 +371,11 @@ def _collect_tools(wheels: Iterable[BuiltWheel], projects: Iterable[str]) -> Loc
     tools: dict[str, dict[str, LockedPackage]] = {project: {} for project in projects}
     for wheel in wheels:
         for entry in wheel.build.dependencies:
-            notes, version = (
-                entry.get("annotations", {}),
-                unquote(str(entry.get("uri", "")).rpartition("@")[2]),
-            )
-            if "file" not in notes:
-                continue
-            files = {str(notes["file"]): str(entry["digest"]["sha256"])}
-            package = LockedPackage(version=version, files=files)
-            if notes.get("installed-with") == "rocm":
-                rocm[entry["name"]] = package
-            elif wheel.parameters.project in tools:
-                tools[wheel.parameters.project][entry["name"]] = package
+            notes, name = _read_notes(entry), str(entry.get("name", ""))
+            if notes.installed_with == "rocm":
+                rocm[name] = _read_package(entry, notes)
+            elif notes.installed_with == "tools" and wheel.parameters.project in tools:
+                tools[wheel.parameters.project][name] = _read_package(entry, notes)
     return LockedTools(rocm=dict(sorted(rocm.items())), projects=tools)
 
 
