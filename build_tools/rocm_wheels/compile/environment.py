@@ -17,8 +17,8 @@ from rocm_wheels.compile import build_request, hooks
 from rocm_wheels.compile.variables import add_flags, prepend_path
 from rocm_wheels.models import project, versions
 
-# what reads which flags: CMake and setuptools, CMake for HIP, hipcc
-_FLAG_VARIABLES = ("CFLAGS", "CXXFLAGS", "HIPFLAGS", "HIPCC_COMPILE_FLAGS_APPEND")
+# what reads which flags: CMake and setuptools; CMake for HIP, hipcc
+_HOST_FLAGS, _DEVICE_FLAGS = ("CFLAGS", "CXXFLAGS"), ("HIPFLAGS", "HIPCC_COMPILE_FLAGS_APPEND")
 # GCC 12 and newer warn wrongly about code that these projects compile with -Werror
 _GCC_FLAGS = "-Wno-error=maybe-uninitialized -Wno-error=uninitialized -Wno-error=restrict"
 
@@ -66,8 +66,9 @@ def compose_environment(request: build_request.BuildRequest, base: Mapping[str, 
     # `__FILE__` and debug information name a file by its place in the tree, not by where that lies: wheels of
     # one commit are the same in every folder. What is compiled to be edited keeps the places for debuggers,
     # and flags are split at spaces.
+    own_hooks = hooks.find_hooks(request.project)
     if request.platform == "linux" and not request.editable and " " not in os.fspath(request.source):
-        for name in _FLAG_VARIABLES:
+        for name in (*(() if own_hooks.shows_flags else _HOST_FLAGS), *_DEVICE_FLAGS):
             add_flags(env, name, f"-ffile-prefix-map={request.source}=.")
     launcher = Path(__file__).with_name("hip_launcher.sh")
     if request.cache is not None:
@@ -89,7 +90,7 @@ def compose_environment(request: build_request.BuildRequest, base: Mapping[str, 
     for pin in request.project.build.pins:
         if pin.variable is not None:
             env[pin.variable] = request.against[pin.project]
-    hooks.find_hooks(request.project).environment(request, env)
+    own_hooks.environment(request, env)
     return {**env, **request.set_env}
 
 

@@ -16,7 +16,7 @@ from rocm_wheels.core import errors, records, tables, yaml_reader
 from rocm_wheels.models import estimates, release_lines
 from rocm_wheels.models.project import Project, read_recipe
 
-_HOOK_NAMES = ("environment", "prepare", "settings")
+_HOOK_NAMES = ("environment", "prepare", "settings", "shows_flags")
 _Fault = tuple[tuple[str | int, ...], str]  # keys and numbers that lead to the place, what is wrong there
 _TODO = re.compile(r"(?:- )?(\w+): *TODO\b *(.*?) *(?:#.*)?")  # as `recipe new` leaves it
 

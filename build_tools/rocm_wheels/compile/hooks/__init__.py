@@ -39,12 +39,14 @@ def add_no_settings(request: build_request.BuildRequest, folder: Path) -> tuple[
 @dataclass(frozen=True)
 class Hooks:
     """``environment`` completes the variables (pure); ``prepare`` writes files into the tree before the
-    front end runs; ``settings`` gives more PEP 517 config settings for a folder.
+    front end runs; ``settings`` gives more PEP 517 config settings for a folder. ``shows_flags``: its
+    libraries say which flags of the host's compiler they were made with, so that none may name a folder.
     """
 
     environment: Callable[[build_request.BuildRequest, dict[str, str]], None] = add_no_variables
     prepare: Callable[[build_request.BuildRequest, Preparation], None] = prepare_nothing
     settings: Callable[[build_request.BuildRequest, Path], tuple[str, ...]] = add_no_settings
+    shows_flags: bool = False
 
 
 def find_hooks(project: Project) -> Hooks:

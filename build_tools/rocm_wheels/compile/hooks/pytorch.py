@@ -106,4 +106,10 @@ def _list_config_settings(request: build_request.BuildRequest, folder: Path) -> 
     return tuple(f"wheel.force-include.{name}={name}" for name in files)
 
 
-HOOKS = hooks.Hooks(environment=_complete_environment, prepare=_prepare_tree, settings=_list_config_settings)
+# CMAKE_CXX_FLAGS is what `torch.__config__.show()` prints (caffe2/core/macros.h.in)
+HOOKS = hooks.Hooks(
+    environment=_complete_environment,
+    prepare=_prepare_tree,
+    settings=_list_config_settings,
+    shows_flags=True,
+)
