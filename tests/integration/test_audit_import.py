@@ -139,16 +139,23 @@ def test_no_interpreter_is_a_finding(tmp_path: Path) -> None:
     assert "`import torch` could not be started" in said(findings)
 
 
-def test_what_users_must_set_is_set(tmp_path: Path, python: Path) -> None:
+def test_what_users_must_set_is_set_and_a_gpu_that_is_asked_for_is_there(
+    tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     init = (
-        b"import os\nassert os.environ['FLASH_ATTENTION_TRITON_AMD_ENABLE'] == 'TRUE'\n__version__ = '2.8.3'"
+        "import os\nassert os.environ['FLASH_ATTENTION_TRITON_AMD_ENABLE'] == 'TRUE'\n__version__ = '2.8.4'"
     )
-    members = {"flash_attn/__init__.py": init}
-    wheel = Draft("flash_attn", "2.8.3", tag="py3-none-any", members=members).write(tmp_path)
+    members = {"flash_attn/__init__.py": init.encode()}
+    wheel = Draft("flash_attn", "2.8.4", tag="py3-none-any", members=members).write(tmp_path)
     expected = audited_wheel.WheelExpectation(
-        project.load_project("flash_attention"), "linux", version="2.8.3"
+        project.load_project("flash_attention"), "linux", version="2.8.4"
     )
-    assert list(import_check.import_here(wheel, expected, import_check.ImportEnvironment(python))) == []
+    place = import_check.ImportEnvironment(python)
+    monkeypatch.setattr(import_check, "_KFD", tmp_path)
+    assert list(import_check.import_here(wheel, expected, place)) == []
+    monkeypatch.setattr(import_check, "_KFD", tmp_path / "gone")
+    with pytest.raises(Skip, match="it asks for a GPU"):
+        list(import_check.import_here(wheel, expected, place))
 
 
 def test_triton_states_only_the_public_part_of_its_version(tmp_path: Path, python: Path) -> None:

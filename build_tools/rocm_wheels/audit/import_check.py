@@ -32,6 +32,7 @@ _BUILDER_VARIABLES = re.compile(
     r"(PYTHON|LD_|DYLD_|ROCM_|HIP_|HSA_|PYTORCH_|TORCH_|TRITON_|CONDA_|VIRTUAL_ENV$|__PYVENV)", re.IGNORECASE
 )
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^'.]+)[^']*'")
+_KFD = Path("/dev/kfd")  # through which programs reach AMD GPUs on Linux
 _SHOWN_LINES = 15
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _SYSTEMS = {"linux": "linux", "win32": "windows", "darwin": "macos"}
@@ -119,6 +120,8 @@ def import_here(
     if reason := explain_no_import(wheel.name, expected, detect_import_host()):
         raise Skip(reason)
     checks = expected.recipe.checks
+    if checks.import_needs_gpu and not _KFD.exists():
+        raise Skip("not imported: it asks for a GPU when it is imported, and there is no /dev/kfd here")
     env = {**make_clean_environment(environment.env), **checks.import_variables}
     if versions.is_asan_version(dist_info.parse_wheel_name(wheel.name).version):
         runtimes = asan.list_runtimes(scan.scan_wheel(wheel).binaries.values())

@@ -20,6 +20,12 @@ def main(answer: str, module_name: str, distribution: str, *folders: str) -> Non
     """Import the module; what it says of itself goes to ``answer``."""
     sys.path[:0] = folders
     places = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    # once installed it has ROCm's packages beside it, and its run path may lead there by $ORIGIN
+    for place in sys.path if folders and sys.platform == "linux" else ():
+        for package in Path(place).glob("_rocm_sdk_*"):
+            beside = Path(folders[0], package.name)
+            if not beside.exists():
+                beside.symlink_to(package)
     module = importlib.import_module(module_name)
     report = {
         "file": getattr(module, "__file__", None),

@@ -283,10 +283,15 @@ class AllowedContents(records.Record):
 
 
 class WheelChecks(records.Record):
-    """What a finished wheel must be. ``import_variables``: what users must set, or it cannot be imported."""
+    """What a finished wheel must be.
+
+    ``import_variables``: what users must set, or it cannot be imported. ``import_needs_gpu``: it asks for the
+    GPU when it is imported, which a machine without one leaves out.
+    """
 
     import_name: _ImportName
     import_variables: Mapping[str, str] = Field(default_factory=dict)
+    import_needs_gpu: bool = False
     rocm: Literal["torch.version.hip", "device code", "none"]
     rocm_init: str | None = None  # the generated module that starts the ROCm packages
     jit_sources: str | None = None  # a glob: HIP sources, for kernels that the user's machine compiles
