@@ -109,9 +109,9 @@ def test_a_sixth_project_is_one_new_file(place: Place, tmp_path: Path) -> None:
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(CLONE / name, clone)
     recipe = (CLONE / "repos/pytorch_audio.yaml").read_text()
-    recipe = recipe.replace("name: pytorch_audio", "name: torchcodec").replace("torchaudio", "torchcodec")
+    recipe = recipe.replace("name: pytorch_audio", "name: torchsixth").replace("torchaudio", "torchsixth")
     recipe = recipe.replace("after: [pytorch]", "after: [pytorch, pytorch_vision]")
-    (clone / "repos/torchcodec.yaml").write_text(recipe)
+    (clone / "repos/torchsixth.yaml").write_text(recipe)
     env = {**place.upstream.env, "PYTHONPATH": str(clone / "build_tools"), "COLUMNS": "200"}
 
     def run(*words: str) -> str:
@@ -121,28 +121,27 @@ def test_a_sixth_project_is_one_new_file(place: Place, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout + done.stderr
 
-    assert "torchcodec" in run("-m", "rocm_wheels", "recipe", "check")
+    assert "torchsixth" in run("-m", "rocm_wheels", "recipe", "check")
     pull = place.upstream.git("root", "rev-parse", "refs/pull/7/head")
     pins = tmp_path / "clone/repos/pytorch"
     pins.mkdir()
-    (pins / "related_commits").write_text(f"ubuntu|pytorch|torchcodec|main|{pull}|{place.upstream.url}\n")
-    door = "from rocm_wheels.cli.checkout import make_recipe_group; make_recipe_group('torchcodec')()"
+    (pins / "related_commits").write_text(f"ubuntu|pytorch|torchsixth|main|{pull}|{place.upstream.url}\n")
+    door = "from rocm_wheels.cli.checkout import make_recipe_group; make_recipe_group('torchsixth')()"
     words = ("checkout", "--origin", place.upstream.url, "--require-related-commit")
     assert "related_commits line 1, branch main" in run("-c", door, *words)
-    assert place.upstream.git(clone / "repos/torchcodec", "rev-parse", "HEAD") == pull
+    assert place.upstream.git(clone / "repos/torchsixth", "rev-parse", "HEAD") == pull
     order = (
-        "from rocm_wheels.models.project_names import list_project_names; from "
-        "rocm_wheels.models.project import load_project, sort_projects;"
-        "print([p.name for p in sort_projects(map(load_project, list_project_names()))])"
+        "from rocm_wheels.models.project import list_usual_projects;"
+        "print([p.name for p in list_usual_projects()])"
     )
-    names = ["triton", "pytorch", "apex", "pytorch_audio", "pytorch_vision", "torchcodec"]
+    names = ["triton", "pytorch", "apex", "pytorch_audio", "pytorch_vision", "torchsixth"]
     assert str(names) in run("-c", order)
     place.upstream.git("root", "checkout", "-q", "-b", "pins")
     (place.upstream.root / "related_commits").write_text((pins / "related_commits").read_text())
-    place.upstream.commit("root", "pin torchcodec")
+    place.upstream.commit("root", "pin torchsixth")
     place.upstream.git("root", "checkout", "-q", "main")
     torch = ("--pytorch-origin", place.upstream.url, "--pytorch-ref", "pins", "--project", "torch")
     lock = tmp_path / "set.lock"
-    run("-m", "rocm_wheels", "lock", *torch, "--project", "torchcodec", "-o", str(lock))
+    run("-m", "rocm_wheels", "lock", *torch, "--project", "torchsixth", "-o", str(lock))
     found = json.loads(lock.read_text())["projects"]
-    assert list(found) == ["pytorch", "torchcodec"] and found["torchcodec"]["commit"] == pull
+    assert list(found) == ["pytorch", "torchsixth"] and found["torchsixth"]["commit"] == pull
