@@ -154,6 +154,14 @@ REFUSED: dict[str, tuple[Change, str]] = {
         lambda p: parameters(p).update(colour="red"),
         r"of another version than this tool \(what was asked for\): colour",
     ),
+    "a Python that is a path": (
+        lambda p: parameters(p).update(python="cp3/../../bin/python"),
+        r"python: it must be a tag such as cp312",
+    ),
+    "a tool whose version is a list": (
+        lambda p: (p["runDetails"]["builder"].update(version=["1"]), parameters(p).pop("recipe")),
+        "by rocm-wheels unknown, is too old",
+    ),
     "a changed tree": (
         lambda p: dependencies(p)[0].update(annotations={"changed-tree": "4" * 40}),
         "somebody had changed the sources",
@@ -226,7 +234,7 @@ def test_in_what_two_builds_differ(world: World) -> None:
     ]
 
 
-IMAGE = {"name": "build", "uri": "docker:build", "digest": {"sha256": "9" * 64}}
+IMAGE = {"uri": "docker:build", "digest": {"sha256": "9" * 64}}
 
 
 def test_outside_of_its_image_nothing_is_begun(world: World, tmp_path: Path) -> None:
@@ -238,6 +246,14 @@ def test_outside_of_its_image_nothing_is_begun(world: World, tmp_path: Path) -> 
     ended = call("set", "reproduce", store, "--set", set_id, "-o", tmp_path / "out", code=2)
     assert f"built in the image build@sha256:{'9' * 64}, and this is in none" in ended.err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("said", "release"), [("3.11.99", "3.11.99"), ("/tmp/python", PYTHON)])
+def test_a_statement_names_a_python_and_no_program(said: str, release: str, world: World) -> None:
+    """A word that is a path would be run, to be asked what it is."""
+    entry = {"name": "python", "uri": f"pkg:generic/python@{said}"}
+    write_statement(torch_of(world), lambda p: dependencies(p).append(entry))
+    assert plan(world)[0].python_release == release
 
 
 def test_a_set_that_was_built_on_an_installed_rocm_names_none(world: World, tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ its build.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import unquote
 
 from packaging.utils import canonicalize_name
@@ -39,6 +40,7 @@ _PACKAGING_OF_STEP: Mapping[str, project_names.PackagingMode] = {
 
 
 _SHOWN_DIGEST = 12  # letters
+_PYTHON_URI = re.compile(r"pkg:generic/python@(3\.\d+\.\d+\w*)")
 
 
 class _Digest(records.Record):
@@ -55,7 +57,7 @@ class BuildParameters(records.Record):
     command: str
     project: str
     platform: project_names.Platform
-    python: str
+    python: Annotated[str, records.require_pattern(r"cp3\d+t?", "a tag such as cp312 or cp313t")]
     targets: tuple[str, ...] = ()
     rocm: str = ""
     packaging: project_names.PackagingMode
@@ -140,10 +142,10 @@ class Rebuild:
 
     @property
     def python_release(self) -> str:
-        """The Python that they were built with, ``3.12.11``."""
+        """The Python that they were built with, ``3.12.11``: a version, never a program to be run."""
         entries = (entry for wheel in self.wheels for entry in wheel.build.dependencies)
-        uris = (str(entry.get("uri", "")) for entry in entries if entry.get("name") == "python")
-        return next((uri.rpartition("@")[2] for uri in uris), self.python)
+        matches = (_PYTHON_URI.fullmatch(entry.get("uri", "")) for entry in entries)
+        return next((match[1] for match in matches if match is not None), self.python)
 
     @property
     def shell(self) -> dict[str, str]:
@@ -168,7 +170,8 @@ class Rebuild:
             for entry in wheel.build.dependencies:
                 if str(entry.get("uri", "")).startswith("docker:"):
                     digest = entry.get("digest", {}).get("sha256")
-                    images.add(f"{entry['name']}@sha256:{digest}" if digest else str(entry["name"]))
+                    name = str(entry["uri"]).removeprefix("docker:")
+                    images.add(f"{name}@sha256:{digest}" if digest else name)
         return images
 
 
@@ -341,9 +344,9 @@ def _plan_group(
             made = [
                 wheel
                 for wheel in every
-                if wheel.parameters.project == name and wheel.parameters.python in ("", tag)
+                if (wheel.parameters.project, wheel.parameters.python) == (name, tag)
                 and wheel.file.project == load_project(name).normalized_name
-            ]  # fmt: skip
+            ]
             plain = next((wheel for wheel in made if not wheel.steps and not wheel.file.label), None)
             if plain is not None:
                 given[name] = plain.file
@@ -412,4 +415,5 @@ def _list_parts(build: statement.ProvenanceStatement) -> dict[tuple[str, str], s
 
 def _get_version(build: statement.ProvenanceStatement) -> str:
     """Return the version of this tool that built a wheel."""
-    return str(build.predicate["runDetails"]["builder"].get("version", {}).get("rocm-wheels", "unknown"))
+    versions = build.predicate["runDetails"]["builder"].get("version")
+    return str(versions.get("rocm-wheels", "unknown")) if isinstance(versions, Mapping) else "unknown"
