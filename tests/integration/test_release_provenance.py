@@ -16,7 +16,7 @@ from stores import NOW, World, a_lock, add_statement, drafts
 
 from rocm_wheels.core import errors
 from rocm_wheels.package import provenance
-from rocm_wheels.release import gate, verdict, wheel_set
+from rocm_wheels.release import gate, set_statements, verdict, wheel_set
 from rocm_wheels.release.policy import load_policy
 from rocm_wheels.release.stage import plan_stage, stage_set
 from rocm_wheels.sources.lock import format_lock
@@ -158,6 +158,11 @@ def test_final_wheels_say_what_they_were_made_of(world: World, key: Path, tmp_pa
     (file,) = wheel_set.find_set(store, set_id).files
     assert file.statement == hashlib.sha256(locate_statement(final).read_bytes()).hexdigest()
     statement = parse_statement(locate_statement(final).read_bytes(), name="it")
+    policy = load_policy(make_policy(tmp_path, key, ""))
+    read = set_statements.read_set_statements(
+        store, world.places, wheel_set.find_set(store, set_id), policy.signer_keys, ENV
+    )
+    assert read == {file.sha256: set_statements.StoredStatement("", earlier=frozenset({"ann"}))}
     ((inner, signature),) = walk_statements(statement)
     assert inner.content == locate_statement(wheel).read_bytes()
     assert signature == locate_statement_signature(wheel).read_bytes()

@@ -41,6 +41,8 @@ WRONG = {
     "an unknown target": f"{ONE}\n{WAIVER.replace('gfx942', 'gfx943')}",
     "a reproducer whom nobody knows": REPRODUCED.replace("by: [lab]", "by: [lib]"),
     "who builds reproduces": REPRODUCED.replace("signed_by: [ann]", "signed_by: [lab]"),
+    "who builds for a family reproduces": REPRODUCED
+    + "\nfamilies: {gfx1031: {channels: {nightly: {provenance: {signed_by: [lab]}}}}}",
     "reproduced by nobody": REPRODUCED.replace("by: [lab]", "by: []"),
     "a waiver of reproduced for a family": f"{ONE}\nwaivers: [{{rule: reproduced, channels: [nightly],"
     f" family: gfx1030, {_WHO}}}]",

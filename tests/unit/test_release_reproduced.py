@@ -24,12 +24,17 @@ PART = SET.files[0]
 
 
 def judge(
-    *known: StoredEvidence, rule: str = RULE, builder: str = "ann", more: str = ""
+    *known: StoredEvidence,
+    rule: str = RULE,
+    builder: str = "ann",
+    earlier: frozenset[str] = frozenset(),
+    more: str = "",
 ) -> verdict.RuleResult:
-    """What the rule comes to for a set whose statements one signed."""
+    """What the rule comes to for a set whose statements one signed, and those of earlier wheels others."""
     keys = f"{{{', '.join(f'{name}: {key}' for name, key in KEYS.items())}}}"
     rules = policy(TEXT.format(rule=rule, keys=keys, more=more))
-    statements = {file.sha256: set_statements.StoredStatement(builder) for file in SET.files}
+    made = set_statements.StoredStatement(builder, earlier=earlier)
+    statements = {file.sha256: made for file in SET.files}
     judged = gate.judge_set(rules, "stable", SET, (said("audit"), *known), NOW, statements=statements)
     (result,) = [item for item in judged.rules if item.rule == "reproduced"]
     assert judged.passed == (result.outcome != "fail")
@@ -50,7 +55,8 @@ def test_another_signer_that_the_rule_names_is_enough() -> None:
     ("known", "codes"),
     [
         ((), ("uncovered",)),
-        ((by_lab(signer=""),), ("uncovered", "unsigned")),
+        ((by_lab(signer=""),), ("uncovered", "unlisted")),
+        ((by_lab(signer="bob"),), ("uncovered", "unlisted")),  # a signer, and not for this
         ((by_lab(signer="ann"),), ("uncovered", "own-build")),
         ((by_lab(hours=24 * 91),), ("uncovered", "too-old")),
         ((by_lab(hashes=(PART.sha256,)),), ("uncovered",)),
@@ -69,6 +75,7 @@ def test_who_built_a_wheel_does_not_reproduce_it_whatever_the_policy_says() -> N
     """Also where the policy asks for no signed statements, so that it cannot tell."""
     assert judge(by_lab(), builder="lab").codes == ("uncovered", "own-build")
     assert judge(by_lab(), builder="").outcome == "pass"
+    assert judge(by_lab(), earlier=frozenset({"lab"})).codes == ("uncovered", "own-build")
 
 
 def test_several_may_share_the_wheels_and_a_failure_is_made_good() -> None:

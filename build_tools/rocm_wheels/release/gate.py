@@ -505,13 +505,13 @@ def judge_reproduction(
     """Return whether every wheel was built again with the same bytes, by somebody who did not build it.
 
     A pass of anybody else than the rule names is none. Who signed the statement of one of the wheels that a
-    pass is about built it. A failure counts as any other does, whoever found it.
+    pass is about, or one in that, built it. A failure counts as any other does, whoever found it.
     """
-    builders = {
-        stored.id: {statements[sha256].signer for sha256 in stored.evidence.hashes if sha256 in statements}
-        for stored in case.evidence
-    }
-    own = [item for item in case.evidence if item.signer and item.signer in builders[item.id]]
+    own = []
+    for item in case.evidence:
+        about = [statements[sha256] for sha256 in item.evidence.hashes if sha256 in statements]
+        if item.signer and any(item.signer in {made.signer, *made.earlier} for made in about):
+            own.append(item)
     others = tuple(
         item
         for item in case.evidence
@@ -537,7 +537,7 @@ def judge_reproduction(
         if signers := sorted({item.signer for item in own if item in found}):
             lacks.append(reason("own-build", signers=tuple(signers)))
         elif unlisted := [item for item in found if item.signer not in rule.by]:
-            lacks.append(reason("unsigned", passes=len(unlisted)))
+            lacks.append(reason("unlisted", passes=len(unlisted), by=rule.by))
         lacks += _state_lacks(case, weighed, measure, rule.fresh)
         return case.apply_waivers(replace(result, reasons=tuple(lacks)))
     by = tuple(sorted({item.signer for item in weighed.passing}))

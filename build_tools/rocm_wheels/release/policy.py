@@ -382,7 +382,7 @@ class Policy(records.Record):
                 )
         return self
 
-    def _check_reproducers(self, rules: ChannelRules | ChangedRules, location: tuple[str, ...]) -> None:
+    def _check_reproducers(self, rules: ChannelRules, location: tuple[str, ...]) -> None:
         """Raise for who reproduces and is no signer, or is one of those who sign what they built."""
         builders = rules.provenance.signed_by if rules.provenance is not None else ()
         for name in rules.reproduced.by if rules.reproduced is not None else ():
@@ -392,13 +392,13 @@ class Policy(records.Record):
             if name in builders or name not in self.signers:
                 raise records.make_record_error(message, *location, "reproduced", "by")
 
-    def _list_rules(self) -> Iterator[tuple[ChannelRules | ChangedRules, tuple[str, ...]]]:
-        """Yield all rules, and where each of them stands."""
+    def _list_rules(self) -> Iterator[tuple[ChannelRules, tuple[str, ...]]]:
+        """Yield all rules, of a family those that come of its changes, and where each of them stands."""
         for name, channel in self.channels.items():
             yield channel.rules, ("channels", name, "rules")
         for family, family_policy in self.families.items():
-            for name, changed in family_policy.channels.items():
-                yield changed, ("families", family, "channels", name)
+            for name in filter(self.channels.__contains__, family_policy.channels):
+                yield self.rules_for(name, family), ("families", family, "channels", name)
 
     def _list_named_channels(self) -> Iterator[tuple[str, tuple[str | int, ...]]]:
         """Yield the channels that families and waivers are of, and where each is named."""

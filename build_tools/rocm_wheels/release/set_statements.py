@@ -17,10 +17,14 @@ from rocm_wheels.wheels.statement import WheelOrigin
 
 @dataclass(frozen=True)
 class StoredStatement:
-    """What is known of the statement of a wheel: who signed it ("": nobody listed), and what is wrong."""
+    """What is known of the statement of a wheel: who signed it ("": nobody listed), and what is wrong.
+
+    ``earlier``: who signed the statements in it, of the wheels that this one was made of.
+    """
 
     signer: str = ""
     trouble: str = ""
+    earlier: frozenset[str] = frozenset()
 
 
 def read_stored_origin(
@@ -58,15 +62,17 @@ def read_set_statements(
     def read(file: wheel_set.SetFile) -> tuple[str, StoredStatement | None]:
         try:
             origin = read_stored_origin(store, paths, file)
+            if origin is None:
+                return file.sha256, None
+            newest = statement.parse_statement(origin.statement, name=f"the statement of {file.name}")
+            signed = [(newest, origin.signature), *(statement.walk_statements(newest) if signers else ())]
         except errors.DataError as fault:
             return file.sha256, StoredStatement(trouble=errors.explain_error(fault))
-        if origin is None:
-            return file.sha256, None
-        signature = origin.signature
-        signer = (
-            "" if signature is None else provenance.check_signature(origin.statement, signature, signers, env)
+        signer, *earlier = (
+            "" if signature is None else provenance.check_signature(each.content, signature, signers, env)
+            for each, signature in signed
         )
-        return file.sha256, StoredStatement(signer)
+        return file.sha256, StoredStatement(signer, earlier=frozenset(earlier))
 
     rows = parallel.run_in_parallel(read, document.files)
     return {sha256: stored for sha256, stored in rows if stored is not None}

@@ -51,6 +51,7 @@ ReasonCode = Literal[
     "bad-statement",  # fault
     "reproduced",  # built again with the same bytes: wheels, by (signers)
     "own-build",  # its passes are by who built the wheels: signers
+    "unlisted",  # its passes are by nobody that the rule names: passes, by (whom it names)
     "passed",  # pythons, counts, age, host, by
     "all-passed",  # of files: wheels
     "overcome",  # failures that passes made good: failures

@@ -146,6 +146,7 @@ _REASONS: dict[ReasonCode, str | Callable[[Mapping[str, Any]], str]] = {
     "bad-statement": "{fault}",
     "reproduced": "{wheels:wheel} built again with the same bytes, by {by:list}",
     "own-build": "{signers:list} built the wheels, and cannot reproduce them as well",
+    "unlisted": "{passes:pass/passes} not signed by {by:list}",
     "passed": lambda facts: (
         f"passed{_with_pythons(facts['pythons'])} "
         + _FactFormatter().format("({counts:counts}; {age:age} ago on {host}, by {by})", **facts)
