@@ -35,7 +35,7 @@ STATE_FOLDER = ".index"
 HTML_PAGE, JSON_PAGE, LINKS_PAGE = "index.html", "index.json", "links.html"
 VARIANTS_FOLDER = "variants"  # folder of a project that holds variants files by their digest
 _TAKEN_NAMES = (VARIANTS_FOLDER, HTML_PAGE, JSON_PAGE, LINKS_PAGE)  # of other things in an index
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9._+!-]+")  # what all names of wheels are made of
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._+!-]{1,255}")  # names of wheels, as long as a disk takes them
 _FAMILY_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _PAGE_BEGIN = 300  # bytes of a page that hold its name
 # what reading JSON of another form than ours leads to

@@ -67,6 +67,7 @@ class _AnchorParser(HTMLParser):
         super().__init__()
         self.anchors: list[dict[str, str]] = []
         self.metas: dict[str, str] = {}
+        self.base = ""
         self.tags: set[str] = set()
         self.wants_password = False
         self._open = False
@@ -81,7 +82,7 @@ class _AnchorParser(HTMLParser):
         if tag == "meta":
             self.metas[values.get("name", "")] = values.get("content", "")
         if tag == "base" and "href" in values:
-            self.metas["base"] = values["href"]
+            self.base = self.base or values["href"]  # the first one, as for pip and uv
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "a":
@@ -122,7 +123,7 @@ def _parse_html(content: bytes, url: str, project: str) -> tuple[IndexLink, ...]
     parser = _AnchorParser()
     parser.feed(content.decode("utf-8"))
     _require_version(parser.metas.get("pypi:repository-version", "1.0"))
-    base = urljoin(url, parser.metas.get("base", ""))
+    base = urljoin(url, parser.base)
     links = tuple(_parse_anchor(anchor, base) for anchor in parser.anchors if anchor.get("href"))
     if fault := _find_foreign_html(parser, links, url, project):
         raise _NoPageError(fault)
@@ -209,17 +210,11 @@ def _parse_json_file(file: Mapping[str, Any], base: str) -> IndexLink:
         uploaded=file.get("upload-time") or "",
         keys=frozenset(file),
     )
-    texts = (
-        link.name,
-        link.href,
-        link.sha256 or "",
-        link.metadata or "",
-        link.requires_python,
-        link.provenance,
-        link.uploaded,
-    )
-    if not all(isinstance(text, str) for text in texts) or not isinstance(link.size, int | None):
-        raise TypeError("values are of the kinds that PEP 691 says")
+    texts = link.name, link.href, link.requires_python, link.provenance, link.uploaded
+    # an error for what is no text, or none that a page can hold
+    "".join((*texts, link.sha256 or "", link.metadata or "", link.yanked or "")).encode()
+    if not isinstance(link.size, int | None):
+        raise TypeError("a size is a number")
     return link
 
 
