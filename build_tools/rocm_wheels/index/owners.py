@@ -46,15 +46,16 @@ _TARGET = records.require_pattern(r"gfx[0-9A-Za-z-]+", "a gfx target, such as gf
 
 
 def _refuse_credentials(address: str) -> str:
-    parts = urlsplit(address)
-    if "@" in parts.netloc or (parts.netloc and parts.query):
+    server, _, rest = address.partition("://")[2].partition("/")
+    if "@" in server or "?" in server + rest:
         # not a ValueError, which is told with the value
         raise records.make_record_error("credentials do not belong into it: put them into ~/.netrc")
     return address
 
 
 def _take_seen_url(url: str) -> str:
-    if not url.startswith(("https://", "http://")):
+    parts = urlsplit(url)
+    if parts.scheme not in ("https", "http") or not parts.netloc:
         raise ValueError("it is no URL, which begins with https://")
     return url if url.endswith("/") else url + "/"
 
@@ -117,12 +118,21 @@ class Owners(records.Record):
             raise records.make_record_error(f"{self.default} is none of the sources", "default")
         if any(GFX_PLACEHOLDER in source.index for source in self.sources.values()) != bool(self.targets):
             raise ValueError("`targets` and {gfx} in the address of a source belong together")
+        for name, stated in self.sources.items():
+            if stated.url and (GFX_PLACEHOLDER in stated.url) != (GFX_PLACEHOLDER in stated.index):
+                message = "{gfx} is in both of `index` and `url`, or in none"
+                raise records.make_record_error(message, "sources", name)
         return self
 
     @cached_property
     def patterns(self) -> dict[str, str]:
         """The owners of patterns that are no names."""
         return {pattern: source for pattern, source in self.owners.items() if "*" in pattern}
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The owners of names that are stated one by one."""
+        return {name: source for name, source in self.owners.items() if "*" not in name}
 
     def find_owner(self, project: str) -> str:
         """Return the source that owns a name (normalized), "" for none.
