@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from commands import call, make_key, needs_ssh_keygen
@@ -160,6 +161,11 @@ def test_a_refresh_asks_what_changed_and_writes_that_alone(world: IndexServer, t
     moved = tmp_path / "elsewhere"
     shutil.copytree(world.folder, moved)
     assert verify.verify_index(str(moved / "public")).findings == ()
+    deeper = world.folder / "all" / "public"
+    deeper.parent.mkdir()
+    public.rename(deeper)
+    call("index", "federate", stated, deeper)
+    assert 'href="../../../ours/triton/triton-3.6.0' in (deeper / "triton" / "index.html").read_text()
 
 
 def test_what_a_server_calls_unchanged_is_not_read_again(
@@ -296,6 +302,7 @@ def test_files_of_others_on_a_page_are_left_out(world: IndexServer, tmp_path: Pa
     digest = f"#sha256={'0' * 64}"
     names = (
         "torch-99.0-py3-none-any.whl",
+        "torch-99.0-variants.json",
         "numpy-1.0.win32.exe",
         "numpy-1.0.zip",
         "numpy-not.a.version-x.whl",
@@ -308,6 +315,25 @@ def test_files_of_others_on_a_page_are_left_out(world: IndexServer, tmp_path: Pa
     assert file["filename"] == "numpy-2.3.0-py3-none-any.whl" and "size" not in file
     meta = json.loads((tmp_path / "public/numpy/index.json").read_text())["meta"]
     assert meta["api-version"] == "1.0", "later ones state every size"
+
+
+def test_a_page_that_installers_would_read_otherwise(world: IndexServer, tmp_path: Path) -> None:
+    """Of two links of one name each may take another one; and some texts cannot be in any page."""
+    page = world.folder / "pypi" / "numpy" / "index.json"
+    top = json.loads(page.read_text())
+    (file,) = top["files"]
+    twin = {**file, "url": f"other%2F{file['url']}"}
+    stated, public = state_owners(tmp_path, world), tmp_path / "public"
+    for files_of_page, fault in (
+        ([file, {**twin, "hashes": {"sha256": "0" * 64}}], "numpy-2.3.0-py3-none-any.whl twice"),
+        ([{**file, "yanked": "\ud800"}], "it is damaged, or of another form"),
+    ):
+        page.write_text(json.dumps({**top, "files": files_of_page}))
+        done = call("index", "federate", stated, public, code=15)
+        assert "source pypi: " in done.err and fault in done.err
+    page.write_text(json.dumps({**top, "files": [twin]}))
+    federate(stated, FolderStore(public))
+    assert "/numpy/other%2Fnumpy-2.3.0-py3-none-any.whl#sha256=" in (public / "numpy/index.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -344,6 +370,28 @@ def test_an_index_of_an_index_names_the_first_owner(world: IndexServer, tmp_path
         for page in (world.folder / "public").rglob("index.json"):
             page.unlink()
         shutil.rmtree(tmp_path / "second")
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("form", ["json", "html"])
+def test_names_are_taken_however_a_list_writes_them(form: str, world: IndexServer, tmp_path: Path) -> None:
+    """PyPI's list as JSON has them as they were registered. Others list what is no project, or empty."""
+    listed = ["ROCm_SDK.Core", "rocm", "rocm-empty", "../rocm", "rocm-<script>", "rocm-" + "a" * 300, ""]
+    page = world.folder / "rocm" / "index.json"
+    page.write_text(
+        json.dumps({"meta": {"api-version": "1.1"}, "projects": [{"name": name} for name in listed]})
+    )
+    if form == "html":
+        page.unlink()
+        links = [f"<a href='{quote(name)}/'>it</a>" for name in [*listed[1:], "rocm-sdk-core", ".."]]
+        page.with_suffix(".html").write_text("".join([*links, "<a href='rocm-links.html'>it</a>"]))
+    (world.folder / "rocm" / "rocm-empty").mkdir()
+    (world.folder / "rocm" / "rocm-empty" / "index.html").write_bytes(
+        pages.make_project_html("rocm-empty", [])
+    )
+    stated = state_owners(tmp_path, world, ("  rocm: rocm\n", ""), ("  rocm-*: rocm", "  '*': rocm"))
+    done = call("index", "federate", stated, tmp_path / "public", "--json").json["indexes"]
+    assert done[str(tmp_path / "public")]["written"] == ["numpy", "rocm", "rocm-sdk-core", "torch", "triton"]
 
 
 def test_more_names_than_anybody_wants_are_refused(
@@ -460,6 +508,15 @@ def test_a_folder_with_another_page_is_left_alone(world: IndexServer, tmp_path: 
     done = call("index", "federate", state_owners(tmp_path, world), world.folder / "ours", code=2)
     assert "has torch/index.json already, and not of an index of several" in done.err
     assert files(world.folder / "ours") == before
+
+
+def test_an_index_is_no_source_of_itself(world: IndexServer, tmp_path: Path) -> None:
+    """What it has would stay for ever, whatever becomes of it at its first owner."""
+    public = world.folder / "public"
+    federate(state_owners(tmp_path, world), FolderStore(public))
+    stated = state_owners(tmp_path, world, (f"ours: {world.url}ours/", f"ours: {public}"))
+    done = call("index", "federate", stated, public, code=2)
+    assert "source ours is the index that is to be made of it" in done.err
 
 
 def test_an_index_that_does_not_know_itself_stays(world: IndexServer, tmp_path: Path) -> None:

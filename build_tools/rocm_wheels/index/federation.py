@@ -47,6 +47,8 @@ _MOST_NAMES = 10_000  # of all that a source lists: PyPI has 700,000
 _JOBS = 16  # they wait for servers
 _MOST_SHOWN = 5
 _GONE_STATUSES = (404, 410)
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,200}[A-Za-z0-9])?")  # that a folder may have, too
+_SLASH = re.compile("/|%2f", re.IGNORECASE)
 _TRACKS = re.compile(rf'<meta name="{pages.TRACKS}" content="([^"]*)"')
 _DROP_TIP = "correct the owners, wait until they are back, or leave such names out with --drop-missing"
 
@@ -149,6 +151,8 @@ class SourceIndex:
     def _page_file(self) -> str:
         """``index.json`` where pages lie there, as ours do: they say more than those as HTML."""
         answer = self.reach.get(f"{self.base}{JSON_PAGE}")
+        if answer.status >= 500:
+            raise reader.make_status_error(self.base, answer.status)
         try:
             return JSON_PAGE if answer.status == 200 and "projects" in json.loads(answer.content) else ""
         except (ValueError, TypeError, RecursionError):
@@ -162,8 +166,9 @@ class SourceIndex:
             answer = self.signed.check_page(self.reach, self.base, url, answer)
         if answer.status not in (200, 304, *_GONE_STATUSES):
             raise reader.make_status_error(url, answer.status)
-        # a static server knows index.json by its suffix alone
-        kind = pages.JSON_TYPE if answer.kind.startswith("application/json") else answer.kind
+        # a static server knows index.json by its suffix alone; another one adds a charset
+        is_json = answer.kind.startswith(("application/json", pages.JSON_TYPE))
+        kind = pages.JSON_TYPE if is_json else answer.kind
         return replace(answer, kind=kind)
 
     def list_names(self) -> set[str]:
@@ -174,8 +179,14 @@ class SourceIndex:
                 tip = "`rocm-wheels index build DIR` makes one of a folder"
                 raise errors.DataError(f"there is no index at {self.base}", tip=tip)
             links = reader.parse_page(answer.content, answer.kind, answer.url)
-        names = {unquote(urlsplit(link.url).path).rstrip("/").rpartition("/")[2] for link in links}
-        return {name for name in names if name == canonicalize_name(name)}
+        paths = [unquote(urlsplit(link.url).path) for link in links]
+        names = [(path.rstrip("/").rpartition("/")[2], path.endswith("/")) for path in paths]
+        # JSON has names as people write them; a server that lists a folder has files in it
+        return {
+            canonicalize_name(name)
+            for name, is_folder in names
+            if _NAME.fullmatch(name) and (is_folder or name == canonicalize_name(name))
+        }
 
     def offers(self, project: str) -> bool:
         """Tell whether it has a page of a project, without reading it. One that refuses has none."""
@@ -270,7 +281,13 @@ class Federation:
     def __init__(self, stated: owners.Owners, sources: Sequence[SourceIndex], target: Store) -> None:
         self._stated, self._target = stated, target
         self._sources = {source.name: source for source in sources}
-        made_of = f"{__version__} {stated.model_dump_json()}"
+        self._here = urljoin(target.url_of(HTML_PAGE), ".")
+        for source in sources:
+            if source.base == self._here:
+                message = f"source {source.name} is the index that is to be made of it"
+                raise errors.UsageError(message, tip="name another folder for the index")
+        # links are relative to the place: what was moved has other ones
+        made_of = f"{__version__} {self._here} {stated.model_dump_json()}"
         self._made_of = hashlib.sha256(made_of.encode()).hexdigest()
 
     def refresh(self, *, drop_missing: bool = False, dry_run: bool = False) -> Federated:
@@ -288,17 +305,18 @@ class Federation:
             if name in (*self._stated.patterns.values(), self._stated.default)
             or not source.stated.index.startswith("http")  # it costs little there, and tells of strangers
         }
-        named = {name: owner for name, owner in self._stated.owners.items() if "*" not in name}
+        named = self._stated.names
         for source, names in listings.items():
-            named |= {name: source for name in names if find_owner(name) == source}
+            named = named | {name: source for name in names if find_owner(name) == source}
         if len(named) > _MOST_NAMES:
             tip = "name what you need, as `numpy: pypi`, without a default"
             raise errors.ReleaseError(f"{len(named)} names would be listed: {_MOST_NAMES} at most", tip=tip)
         tags = {file.path: file.tag for file in self._target.listing("")}
         made = self._read_pages(dict(sorted(named.items())), state, tags)
         gone = sorted(state.names.keys() - made.keys())
-        # a name that nobody owns any more goes without more words: that is what was asked for
-        wanted = {*named, *filter(find_owner, gone)}
+        # a name that nobody owns any more goes without more words: that is what was asked for; and one that
+        # was never here need not be because a source lists it, without a file
+        wanted = {*self._stated.names, *filter(find_owner, gone)}
         absent = [f"{name} ({find_owner(name)})" for name in sorted(wanted - made.keys())]
         if absent and not drop_missing:
             listed = ", ".join([*absent[:_MOST_SHOWN], *(["…"] if len(absent) > _MOST_SHOWN else [])])
@@ -352,16 +370,20 @@ class Federation:
 
     def _make_page(self, name: str, source: SourceIndex, answer: reader.IndexAnswer) -> _MadePage | None:
         """Return our page of a name; None where its owner lists no file. DataError for a wrong one."""
-        here = urljoin(self._target.url_of(f"{name}/{HTML_PAGE}"), ".")
         parsed = reader.parse_page(answer.content, answer.kind, answer.url, project=name)
-        links = {reader.file_name_of_link(link): link for link in parsed}
+        links: dict[str, reader.IndexLink] = {}
+        for link in parsed:
+            file = reader.file_name_of_link(link)
+            if links.setdefault(file, link).sha256 != link.sha256:
+                message = f"its page of {name} lists {file} twice, with different bytes"
+                raise errors.DataError(message, tip="ask its owner")
         entries: dict[str, IndexEntry] = {}
         variants, left_out = [], []
         for file, link in links.items():
-            if not file.endswith(VARIANTS_SUFFIX) and not is_file_of(file, name):
+            if not is_file_of(file, name):
                 left_out += [file] if file else []  # a folder, as that above it where a server lists files
                 continue
-            url = source.locate(link.url, here)
+            url = source.locate(link.url, f"{self._here}{name}/")
             metadata = reader.require_link_digest(replace(link, sha256=link.metadata or None)) or "true"
             entry = IndexEntry(
                 name=file,
@@ -372,7 +394,7 @@ class Federation:
                 metadata="" if link.metadata is None else metadata,
                 requires_python=link.requires_python,
                 yanked=link.yanked,
-                place=url.removesuffix(url.rpartition("/")[2]),
+                place=url.removesuffix(_SLASH.split(url)[-1]),
                 provenance=link.provenance,
             )
             if not entry.sha256 and not source.stated.allow_no_hash:
@@ -470,8 +492,8 @@ class Federation:
             ownerless=tuple(sorted(name for name in default if not find_owner(name))),
             unmatched=tuple(
                 pattern
-                for pattern, source in self._stated.owners.items()
-                if not any(fnmatchcase(name, pattern) for name in (*made, *listings.get(source, ())))
+                for pattern in self._stated.owners
+                if not any(fnmatchcase(name, pattern) for name in made)
             ),
             left_out=tuple(file for page in made.values() for file in page.left_out),
             no_hash=tuple(name for name, page in made.items() if page.no_hash),
@@ -515,9 +537,14 @@ class Federation:
 
 
 def is_file_of(file_name: str, project: str) -> bool:
-    """Tell whether installers of today take a file, by its name, for one of a project."""
+    """Tell whether installers of today take a file, by its name, for one of a project.
+
+    A ``-variants.json`` is called as the release that it is of (PEP 825).
+    """
+    stem = file_name.removesuffix(VARIANTS_SUFFIX)
     try:
-        return folder.parse_file_name(file_name)[0] == project
+        named = file_name if stem == file_name else f"{stem}-py3-none-any.whl"
+        return folder.parse_file_name(named)[0] == project
     except errors.DataError:
         return False
 
@@ -532,4 +559,5 @@ def _find_tracks(answer: reader.IndexAnswer) -> list[str]:
         urls = json.loads(answer.content)["meta"].get("tracks", [])
     else:
         urls = [unescape(url) for url in _TRACKS.findall(answer.content.decode())]
-    return [url for url in urls if isinstance(url, str)] if isinstance(urls, list) else []
+    is_list = isinstance(urls, list)
+    return [url for url in urls if isinstance(url, str) and url.isprintable()] if is_list else []
