@@ -24,7 +24,9 @@ from rocm_wheels.package import wheel_plan
 from rocm_wheels.variants import device_names, document, order, targets
 from rocm_wheels.wheels import dist_info, edit, rewrite, sbom, write_together
 
-_ROCM_LOCAL = re.compile(r"(?:^|\.)(?:(?:dev)?rocm(?P<version>[0-9][0-9a-z.]*?)|cpu)(?P<asan>(?:\.asan)?)$")
+_ROCM_LOCAL = re.compile(  # behind asan: its count, of a ROCm 10.1.0+asan.5
+    r"(?:^|\.)(?:(?:dev)?rocm(?P<version>[0-9][0-9a-z.]*?)|cpu)(?P<asan>(?:\.asan)?)(?:(?<=asan)[.0-9]+)?$"
+)
 
 JoinedDocuments = Sequence[tuple[str, document.VariantMetadata]]
 ReadTargets = Callable[[Path], targets.WheelTargets]
