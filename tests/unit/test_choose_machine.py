@@ -14,6 +14,7 @@ from servers import PLUGIN, gfx, machine
 from servers import host as host_with
 
 from rocm_wheels.core import errors, installation
+from rocm_wheels.gpus import variables
 from rocm_wheels.gpus.gpu import Gpu, Hardware
 from rocm_wheels.index import reader
 from rocm_wheels.models import package_indexes
@@ -85,7 +86,9 @@ def test_stated_gpus(gfx: tuple[str, ...], chips: list[str], values: tuple[str, 
     host = make_host({}, StatedMachine(gfx=gfx, rocm="7.2.1"))
     assert [gpu.gfx for gpu in host.hardware.gpus] == chips
     assert host.supported["amd"].get("gfx_arch", ()) == values
-    assert host.supported["amd"]["rocm_version"] == ("7.2",)
+    assert host.supported["amd"]["rocm_version"] == ("7.2",) and "sanitizer" not in host.supported["amd"]
+    sanitized = make_host({variables.SANITIZER_VARIABLE: "address"}, StatedMachine(gfx=gfx))
+    assert sanitized.supported["amd"]["sanitizer"] == ("address",)
     assert all(gpu.source == "--gfx" and gpu.index == n for n, gpu in enumerate(host.hardware.gpus))
 
 

@@ -73,10 +73,15 @@ def read_forced_hardware(env: Mapping[str, str]) -> ForcedHardware:
                 "each other: unset one of them"
             )
         chips_by, chips = DISABLE_VARIABLE, ()
+    rocm = _read_variable(env, ROCM_VARIABLE, _parse_rocm_version)
+    return ForcedHardware(chips, chips_by, rocm, read_sanitizer(env))
+
+
+def read_sanitizer(env: Mapping[str, str]) -> str:
+    """Return "address" where a user preloads its runtime, "" where nobody says so. ValueError for others."""
     if (sanitizer := env.get(SANITIZER_VARIABLE, "")) not in ("", "address"):
         raise ValueError(f"{SANITIZER_VARIABLE}={sanitizer!r} is none: address is")
-    rocm = _read_variable(env, ROCM_VARIABLE, _parse_rocm_version)
-    return ForcedHardware(chips, chips_by, rocm, sanitizer)
+    return sanitizer
 
 
 def read_overrides(env: Mapping[str, str]) -> dict[int | None, str]:

@@ -261,9 +261,10 @@ def _resolve_hardware(statement: StatedMachine, env: Mapping[str, str]) -> Hardw
             return hardware if rocm is None else replace(hardware, rocm=rocm)
         if rocm is None:
             rocm, _ = find_rocm_installations(env, platform=sys.platform, site_packages=site)
+        sanitizer = variables.read_sanitizer(env)
     except ValueError as cause:
         raise errors.UsageError(str(cause)) from None
-    return Hardware(gpus=detect.sort_gpus(gpus), rocm=rocm)
+    return Hardware(gpus=detect.sort_gpus(gpus), rocm=rocm, sanitizer=sanitizer)
 
 
 def _make_stated_gpus(text: str) -> tuple[Gpu, ...]:
