@@ -120,7 +120,7 @@ def test_a_variant_of_it_is_for_those_who_ask(demo: Demo, built: dict[str, Path]
     demo.ours("index", "build", index, stamped, code=0)
     gpu = {"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": miniature.TARGETS[0]}
     choose = ("choose", "torch", "--index", index)
-    assert "amd :: sanitizer is address" in demo.ours(*choose, code=17, **gpu).err
+    assert "has AddressSanitizer: taken where" in demo.ours(*choose, code=17, **gpu).err
     asked = demo.ours(*choose, code=0, **gpu, ROCM_VARIANT_PROVIDER_SANITIZER="address")
     assert stamped.name in asked.out
     wrong = demo.ours(*choose, code=2, **gpu, ROCM_VARIANT_PROVIDER_SANITIZER="thread")

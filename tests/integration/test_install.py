@@ -340,6 +340,12 @@ def test_what_there_is_a_recipe_of_comes_from_the_chosen_index(
     wheel(tmp_path, "rocm", "7.2.0")
     install(tmp_path, venv, "lightgbm")
     assert venv.packages()["lightgbm"] == "4.5.0+rocm7.2"
+    # installers take one with AddressSanitizer for the newer one
+    wheel(tmp_path, "lightgbm", "4.5.0+rocm7.2.asan", requires=("rocm[libraries]==7.2.0",))
+    refused = install(tmp_path, venv, "lightgbm", code=17)
+    assert "lightgbm 4.5.0+rocm7.2.asan has AddressSanitizer" in refused.err
+    install(tmp_path, venv, "lightgbm==4.5.0+rocm7.2.asan")
+    assert venv.packages()["lightgbm"] == "4.5.0+rocm7.2.asan"
 
 
 @pytest.mark.parametrize("form", ["folder", "{family}", "links.html", "file:"])

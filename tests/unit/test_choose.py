@@ -264,6 +264,8 @@ def test_indexes_of_2025_are_chosen_from(shelf: Shelf, on: TargetHost, ranked: l
 
 # --- plain wheels, and builds for one vendor ---
 
+WITH_ASAN = host(replace(machine("gfx942").hardware, sanitizer="address"))
+
 
 @pytest.mark.parametrize(
     ("requirement", "on", "version"),
@@ -277,12 +279,14 @@ def test_indexes_of_2025_are_chosen_from(shelf: Shelf, on: TargetHost, ranked: l
         ("torch==2.9.0", machine(), "2.9.0+rocm7.1.0"),
         ("torch==2.10.0+cu128", machine("gfx942"), "2.10.0+cu128"),  # asked for by name
         ("torch<2.9", machine("gfx942"), "2.8.0+devrocm7.0"),
+        ("torch==2.11.0+rocm7.1.0.asan", machine(), "2.11.0+rocm7.1.0.asan"),
+        ("torch", WITH_ASAN, "2.11.0+rocm7.1.0.asan"),  # whose user preloads its runtime
     ],
 )
 def test_a_build_for_another_vendor_never_wins(
     shelf: Shelf, requirement: str, on: TargetHost, version: str
 ) -> None:
-    for one in ("2.8.0+devrocm7.0", "2.9.0+rocm7.1.0", "2.10.0+cu128", "2.10.0+cpu"):
+    for one in ("2.8.0+devrocm7.0", "2.9.0+rocm7.1.0", "2.10.0+cu128", "2.10.0+cpu", "2.11.0+rocm7.1.0.asan"):
         shelf.wheel(one)
     choice = shelf.choose(requirement, on=on)
     assert taken(choice)[0] == version

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from rocm_wheels.core import errors
-from rocm_wheels.gpus import gpu, vendors
+from rocm_wheels.gpus import gpu, variables, vendors
 from rocm_wheels.index import reader
 from rocm_wheels.user import installed_packages
 from rocm_wheels.user.host import TargetHost
@@ -274,6 +274,10 @@ def _check_versions(
 
 # --- what a build is for, by its local version ---
 
+UNASKED_ASAN = (
+    f"has AddressSanitizer: taken where {variables.SANITIZER_VARIABLE}=address says that its runtime is"
+    " preloaded, or by its whole version"
+)
 KIND_TITLES = {
     vendor.build_kind: f"{vendor.title} GPUs" for vendor in vendors.GPU_VENDORS.values() if vendor.build_kind
 } | {"cpu": "the CPU"}

@@ -20,6 +20,7 @@ from rocm_wheels.core import errors, installation, parallel, shell
 from rocm_wheels.gpus import variables, vendors
 from rocm_wheels.index import reader
 from rocm_wheels.models import package_indexes
+from rocm_wheels.models.versions import is_asan_version
 from rocm_wheels.user import (
     candidates,
     device_extras,
@@ -303,8 +304,9 @@ def _pick_release(
     whether it is a last resort, a build that is not for this machine's GPU, for want of one that is.
 
     ``+rocm7.2``, ``+cu128``, ``+xpu`` and ``+cpu`` tell what a build is for. A build for the GPU of a vendor
-    that is not here is out, and never taken in place of one for the CPU. One that is asked for by its local
-    version is. HostError where no wheel fits.
+    that is not here is out, and never taken in place of one for the CPU; so is one with AddressSanitizer, but
+    for who preloads its runtime. One that is asked for by its local version is taken. HostError where no
+    wheel fits.
     """
     kinds = host.build_kinds
     first = kinds or ("cpu",)
@@ -313,7 +315,10 @@ def _pick_release(
     out = {wheel.name: wheel for wheel in files.wheels if wheel.reason}
     for version, wheels in files.list_usable().items():
         kind = candidates.get_build_kind(version)
-        if is_local or not kind:
+        if not (is_local or host.hardware.sanitizer) and is_asan_version(version):
+            reason = f"it {candidates.UNASKED_ASAN}"
+            out |= {wheel.name: wheel.reject(RejectionStage.BUILD, reason) for wheel in wheels}
+        elif is_local or not kind:
             tiers[0][version] = wheels
         elif kind in first:
             tiers[first.index(kind)][version] = wheels

@@ -10,6 +10,7 @@ from packaging.version import Version
 
 from rocm_wheels.core import errors
 from rocm_wheels.index import reader
+from rocm_wheels.models.versions import is_asan_version
 from rocm_wheels.user import candidates, index_pages
 from rocm_wheels.user.lock import LockedPackage
 from rocm_wheels.wheels import dist_info
@@ -93,7 +94,8 @@ def select_same_build(versions: Iterable[Version], torch: Version, *, is_torch: 
     """Leave out builds that are for another torch, by the local part of their versions.
 
     Of one public version those with torch's own local part (``+rocm7.2``) come before all others; ``+cu128``
-    is never beside ``+rocm7.2``. Where torch says nothing, builds that say nothing come first.
+    is never beside ``+rocm7.2``, nor ``.asan`` beside a torch without it. Where torch says nothing, builds
+    that say nothing come first.
     """
     versions, kind = set(versions), candidates.get_build_kind(torch)
     same = {version.public for version in versions if version.local == torch.local}
@@ -104,5 +106,6 @@ def select_same_build(versions: Iterable[Version], torch: Version, *, is_torch: 
         or (
             (is_torch or version.public not in same)
             and (not kind or candidates.get_build_kind(version) in ("", kind))
+            and (is_asan_version(torch) or not is_asan_version(version))
         )
     }

@@ -23,6 +23,7 @@ from rocm_wheels.core import errors, log, parallel
 from rocm_wheels.index import reader
 from rocm_wheels.models import project_names
 from rocm_wheels.models.closed_projects import is_closed_project
+from rocm_wheels.models.versions import is_asan_version
 from rocm_wheels.user import candidates, choose, index_pages, offers, requested, resolve
 from rocm_wheels.user.environment import InstallTarget
 from rocm_wheels.user.host import TargetHost
@@ -372,8 +373,11 @@ class SetPlanner:
         return errors.HostError(message, tip=tip)
 
     def _require_origin(self, package: LockedPackage, packages: Iterable[LockedPackage]) -> None:
-        """Raise HostError for a package that may not come from where it is."""
-        name = package.project
+        """Raise HostError for a package that may not come from where it is, or that nobody asked for."""
+        name, asked = package.project, self._packages.values()
+        named = any(is_asan_version(clause.version) for one in asked for clause in one.specifier)
+        if is_asan_version(package.version) and not (named or self._site.host.hardware.sanitizer):
+            raise errors.HostError(f"{package} {candidates.UNASKED_ASAN}", tip="name another version of it")
         is_chosen = package.index in (offers.CHOSEN, offers.INSTALLED) or is_index(package.index, self._index)
         is_of_rocm = self._rocm is not None and is_index(package.index, self._rocm.url)
         if is_chosen or (is_of_rocm and (requested.is_rocm_project(name) or not is_closed_project(name))):
