@@ -157,7 +157,7 @@ def test_plain_torch_brings_host_and_device_wheels(tool: str, shop: Shop, tmp_pa
 
 @pytest.mark.contract
 def test_metadata_beside_a_selector_and_inside_it_agree_and_the_host_is_stored_once(shop: Shop) -> None:
-    for view, tag in (("gfx942", "1gfx942"), (LIST, "1gfx1100.gfx942")):
+    for view, tag in (("gfx942", "1gfx942"), (LIST, "1gfx1100.942")):
         page = f"{shop.view(view)}amd-torch-device/index.json"
         (file,) = json.loads(urlopen(page).read())["files"]
         assert file["filename"] == f"amd_torch_device-{V2}-{tag}-{stores.TAG}.whl"

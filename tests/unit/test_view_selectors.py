@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import pytest
 from documents import FAMILY, a_set, wheel
 
+from rocm_wheels.models.gfx import get_gfx_targets
+from rocm_wheels.package.device_selector import make_selector, read_targets
 from rocm_wheels.release import pages, wheel_set
 from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.release.view_selectors import make_earlier_files, make_selector_files
@@ -38,7 +40,7 @@ TORCH = a_set(*split("torch", ["gfx1100", "gfx942"]), *split("torch", ["gfx942"]
         ((), ["cp311", "cp312"]),  # the index of the set, and that of a channel
         (("gfx942",), ["1gfx942", "1gfx942"]),
         (("gfx1100",), ["1gfx1100", "cp311"]),  # no device wheel for that Python
-        (("gfx942", "gfx1100"), ["1gfx1100.gfx942", "1gfx942"]),
+        (("gfx942", "gfx1100"), ["1gfx1100.942", "1gfx942"]),
         (("gfx90a",), ["cp311", "cp312"]),
     ],
 )
@@ -77,3 +79,12 @@ def test_pages_link_to_what_lies_with_the_set_and_its_bytes_follow_from_its_name
         "amd_torch_device.metadata",
     )
     assert make_earlier_files(PATHS, TORCH, [f"{folder}/{one}" for one in odd]) == {}
+
+
+def test_a_selector_of_all_targets_has_a_name_that_files_can_have() -> None:
+    targets = sorted(get_gfx_targets())
+    wheel_name = "torchvision-0.28.1+rocm10.15.0rc20261130-cp313-cp313t-manylinux_2_28_x86_64.whl"
+    selector = make_selector("torchvision", wheel_name, "", targets)
+    assert len(f"{selector.file}.metadata") <= 255
+    assert read_targets(selector.file) == tuple(targets)
+    assert read_targets(wheel_name) == ()

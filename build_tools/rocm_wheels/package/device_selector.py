@@ -12,8 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from rocm_wheels.core import errors
 from rocm_wheels.variants import device_names
 from rocm_wheels.wheels import dist_info, metadata_wheel
+
+_PREFIX = "gfx"
+_BUILD = f"1{_PREFIX}"
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,9 @@ def make_selector(host: str, wheel: str, requires_python: str, targets: Sequence
     """
     project = device_names.make_selector_name(host)
     fields = dist_info.split_wheel_name(wheel)
-    build = f"1{'.'.join(targets)}" if targets else fields.build
+    # without gfx in front of each the name of one for all GPUs stays below the 255 bytes of file systems
+    short = ".".join(target.removeprefix(_PREFIX) for target in targets)
+    build = f"{_BUILD}{short}" if targets else fields.build
     name = replace(fields, distribution=project.replace("-", "_"), build=build, label="")
     extras = f"[{','.join(map(device_names.make_device_extra, targets))}]" if targets else ""
     version = dist_info.parse_wheel_name(wheel).version
@@ -47,3 +53,14 @@ def make_selector(host: str, wheel: str, requires_python: str, targets: Sequence
     ]
     text = "".join(f"{line}\n" for line in metadata).encode()
     return Selector(name.file_name, metadata_wheel.make_metadata_wheel(name.file_name, text), text)
+
+
+def read_targets(name: str) -> tuple[str, ...]:
+    """Return the targets that the build tag of a selector names: ``1gfx942.950``; none for any other file."""
+    try:
+        build = dist_info.split_wheel_name(name).build
+    except errors.DataError:
+        return ()
+    if not build.startswith(_BUILD):
+        return ()
+    return tuple(f"{_PREFIX}{short}" for short in build.removeprefix(_BUILD).split("."))

@@ -11,11 +11,10 @@ of the set its bytes follow from its name.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
-from rocm_wheels.core import errors
 from rocm_wheels.index.folder import METADATA_SUFFIX
-from rocm_wheels.package.device_selector import Selector, make_selector
+from rocm_wheels.package.device_selector import Selector, make_selector, read_targets
 from rocm_wheels.release import wheel_set
 from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.variants import device_names
@@ -63,17 +62,9 @@ def make_earlier_files(
 ) -> dict[str, bytes]:
     """Return the selectors of a set of which some are listed in the store, whatever view lists them now."""
     folder = f"{paths.selectors_folder(document.id)}/"
+    names = {path.removeprefix(folder) for path in listed if path.startswith(folder)}
     made: dict[str, bytes] = {}
-    for targets in {_read_targets(path.removeprefix(folder)) for path in listed if path.startswith(folder)}:
+    for targets in {read_targets(name.removesuffix(METADATA_SUFFIX)) for name in names}:
         files = make_selector_files(paths, [document], targets)
         made |= files if any(path in listed for path in files) else {}
     return made
-
-
-def _read_targets(name: str) -> Sequence[str]:
-    """Return the targets that the build tag of a selector names: ``1gfx942.gfx950``."""
-    try:
-        build = dist_info.split_wheel_name(name.removesuffix(METADATA_SUFFIX)).build
-    except errors.DataError:  # no wheel: nobody's file, as `store fsck` then says
-        return ()
-    return tuple(build.removeprefix("1").split("."))
