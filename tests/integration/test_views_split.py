@@ -221,6 +221,13 @@ def test_a_lock_holds_when_the_view_is_at_another_set(empty_shop: Shop) -> None:
     nobodys = earlier / "amd_torch_device-1-1gfx9-py3-none-any.whl"
     nobodys.write_bytes(b"")
     assert f"/{nobodys.name}: nothing names it" in call("store", "fsck", root / "store").out
+    # of a document that was edited nothing follows, and so nobody is told to take its selectors away
+    path = root / "store" / PATHS.set_document(first.id)
+    intact = path.read_bytes()
+    path.write_bytes(first.model_copy(update={"planned": first.planned[:1]}).to_json())
+    told = call("store", "fsck", root / "store", code=15)
+    assert "a channel says so" in told.out + told.err and "selectors/" not in told.out
+    path.write_bytes(intact)
     # they go with their set
     shop.call("demote", "--channel", "nightly", "--set", first.id)
     hour = timedelta(hours=1)

@@ -72,13 +72,22 @@ def test_pages_link_to_what_lies_with_the_set_and_its_bytes_follow_from_its_name
     page = pages.make_index_pages(f"{PATHS.family}/by-gfx/gfx942/n", PATHS, [TORCH], ["gfx942"])
     text = page[f"{PATHS.family}/by-gfx/gfx942/n/amd-torch-device/index.html"].decode()
     assert f"../../../../sets/{TORCH.id}/selectors/amd_torch_device-" in text
-    assert make_earlier_files(PATHS, TORCH, [name]) == files
+    assert make_earlier_files(PATHS, TORCH, [name]) == {
+        path: files[path] for path in (name, f"{name}.metadata")
+    }
     odd = (
         "x.whl",
         f"amd_torch_device-{VERSION}-1gfx9-cp312-cp312-{PLATFORM}.whl",
         "amd_torch_device.metadata",
     )
     assert make_earlier_files(PATHS, TORCH, [f"{folder}/{one}" for one in odd]) == {}
+
+
+def test_earlier_selectors_of_a_list_are_told_each_for_itself() -> None:
+    """Hosts that have device wheels for fewer of its targets have others, and nobody misses the rest."""
+    both = make_selector_files(PATHS, [TORCH], ["gfx942", "gfx1100"])
+    assert make_earlier_files(PATHS, TORCH, both) == both
+    assert make_earlier_files(PATHS, TORCH, [path for path in both if path.endswith(".whl")]) == both
 
 
 def test_a_selector_of_all_targets_has_a_name_that_files_can_have() -> None:

@@ -202,7 +202,7 @@ class _FamilyCheck:
                 message = "it was edited: a channel says so"
                 self.note("damaged-document", self.paths.set_document(set_id), message)
                 del self.documents[set_id]
-                self.free.append(self.paths.set_index(set_id))
+                self.free.append(self.paths.set_folder(set_id))
 
     def check_pages(self) -> None:
         """Compare pages with what follows from documents."""

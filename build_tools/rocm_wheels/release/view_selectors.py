@@ -45,26 +45,37 @@ def make_view_selector(
 
 
 def make_selector_files(
-    paths: FamilyPaths, documents: Iterable[wheel_set.SetDocument], targets: Collection[str]
+    paths: FamilyPaths,
+    documents: Iterable[wheel_set.SetDocument],
+    targets: Collection[str],
+    listed: Collection[str] | None = None,
 ) -> dict[str, bytes]:
-    """Return the selectors that a view of some targets lists, and their METADATA, by their paths."""
+    """Return the selectors that a view of some targets lists, and their METADATA, by their paths.
+
+    With ``listed`` those alone of which one of the two files is among these paths.
+    """
     files: dict[str, bytes] = {}
     for document in documents:
         for file in document.files:
             if selector := make_view_selector(document, file, targets):
                 path = f"{paths.selectors_folder(document.id)}/{selector.file}"
-                files |= {path: selector.content, path + METADATA_SUFFIX: selector.metadata}
+                made = {path: selector.content, path + METADATA_SUFFIX: selector.metadata}
+                files |= made if listed is None or not made.keys().isdisjoint(listed) else {}
     return files
 
 
 def make_earlier_files(
     paths: FamilyPaths, document: wheel_set.SetDocument, listed: Collection[str]
 ) -> dict[str, bytes]:
-    """Return the selectors of a set of which some are listed in the store, whatever view lists them now."""
+    """Return the selectors of a set of which some file is listed in the store, whatever view lists them now.
+
+    Each for itself: of one list of targets, hosts that have device wheels for some of these have others.
+    """
     folder = f"{paths.selectors_folder(document.id)}/"
-    names = {path.removeprefix(folder) for path in listed if path.startswith(folder)}
+    present = {path for path in listed if path.startswith(folder)}
     made: dict[str, bytes] = {}
-    for targets in {read_targets(name.removesuffix(METADATA_SUFFIX)) for name in names}:
-        files = make_selector_files(paths, [document], targets)
-        made |= files if any(path in listed for path in files) else {}
+    for targets in {
+        read_targets(path.removeprefix(folder).removesuffix(METADATA_SUFFIX)) for path in present
+    }:
+        made |= make_selector_files(paths, [document], targets, present)
     return made
