@@ -56,6 +56,7 @@ def test_each_host_has_its_own_and_a_host_of_another_splitter_none() -> None:
     assert listed(document, "gfx942", "gfx1100", project="torchvision") == ["1gfx1100"]
     generic = a_set(*split("torch", ["gfx11-generic", "gfx1100"]))
     assert listed(generic, "gfx11-generic") == ["cp312"] and listed(generic, "gfx1100") == ["1gfx1100"]
+    assert listed(generic, "gfx1101", "gfx942") == ["1gfx1101"]  # by its code for all of gfx11
     host, _, *devices = split("torch", ["gfx942"])
     therock = a_set(host, *devices, wheel("torchvision"))
     plain = pages.make_index_pages("f/i", PATHS, [therock])

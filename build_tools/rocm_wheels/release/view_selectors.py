@@ -18,6 +18,7 @@ from rocm_wheels.package.device_selector import Selector, make_selector, read_ta
 from rocm_wheels.release import wheel_set
 from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.variants import device_names
+from rocm_wheels.variants.targets import expand_generics
 from rocm_wheels.wheels import dist_info
 
 
@@ -36,11 +37,11 @@ def make_view_selector(
         target
         for part in document.files
         if wheel_set.find_host_project(part.project) == host
+        and part.version == file.version
         and dist_info.parse_wheel_name(part.name).tags & tags
         for target in part.targets
     }
-    # extras are for chips: no GPU is a generic target, and no build tag could name one
-    served = sorted(target for target in held.intersection(targets) if "-" not in target)
+    served = sorted(expand_generics(held).intersection(targets))  # extras are for chips
     return make_selector(host, file.name, file.requires_python, served) if served else None
 
 
