@@ -53,7 +53,8 @@ def _print_plans(plans: Sequence[wheel_plan.WheelPlan], written: Sequence[Any], 
     """Print plans, each with where its wheels are now (None: nowhere, it is a dry run).
 
     For people it is a line a wheel, of the same document: its targets, sizes, and how much of what it is made
-    of; below it device wheels that are split off, and files that have no code for the targets, or keep it.
+    of; below it device wheels and selector that are split off, and files that have no code for the targets,
+    or keep it.
     """
     lines, documents = [], []
     for plan, where in zip(plans, written, strict=True):
@@ -71,6 +72,9 @@ def _print_plans(plans: Sequence[wheel_plan.WheelPlan], written: Sequence[Any], 
         for key, device in document["devices"].items() if "kept" in document else ():
             path = where.devices[key] if where else device["file"]
             lines.append(f"  {path}: {tables.format_size(device['size'])}")
+        if selector := document.get("selector"):
+            path = where.selector if where else selector["file"]
+            lines.append(f"  {path}: the host requires it; it brings none of these")
         for name in document.get("kept", ()):
             lines.append(f"  {name} stays in the host wheel: its code is for several targets, or not linked")
         for change in document.get("changes", ()):
