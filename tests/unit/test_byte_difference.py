@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import time
 import zipfile
 from pathlib import Path
 
@@ -87,6 +88,14 @@ def test_why_texts_differ(cause: str, tmp_path: Path) -> None:
     found = explain(tmp_path, draft(info__txt=old), draft(info__txt=new))
     assert {name: row[0] for name, row in found.items()} == {"torch/info.txt": cause}
     assert cause != "text" or found["torch/info.txt"][1] == "answer = 42, here answer = 43"
+
+
+def test_a_text_that_begins_paths_without_end_takes_no_time(tmp_path: Path) -> None:
+    texts = ("/ " * 200_000 + end for end in ("", "x"))
+    old, new = (text.encode() for text in texts)
+    begun = time.process_time()
+    assert explain(tmp_path, draft(a__txt=old), draft(a__txt=new))["torch/a.txt"][0] == "text"
+    assert time.process_time() - begun < 10  # minutes, once
 
 
 def test_json_whose_keys_come_in_another_order(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 ``wheel diff`` is for two versions; this is for one build that was done twice. A member is named with one
 cause, the likeliest that its content shows: a time, a folder, a compiler, an order, or that it only follows
 other members (RECORD, build ids, symbols). What shows no cause is called by what differs: text, code, device
-code, data. Of a member no more than 64 MiB are looked at for texts, so that the time is bounded.
+code, data. Of a member no more than 64 MiB are looked at for texts, and a path has no more than 32 parts, so
+that time and memory are bounded: the wheel may be somebody's who would rather not be found out.
 
 Sources: reproducible-builds.org, "Variations"; System V ABI, "Sections"; GCC and clang write ``.comment``;
 PEP 552, the header of .pyc files.
@@ -50,7 +51,7 @@ _TIMES = re.compile(
     r"|\d\d:\d\d:\d\d(?:\.\d+)?|\b1[5-9]\d{8}(?:\.\d+)?\b"
 )
 # clang names each file that it compiles for a GPU by a hash of its path and options
-_PATHS = re.compile(r"(?<![\w.])(?:/[\w.+@~ -]+)*/(?=[\w.+@~-]+)|(?<=__hip_cuid_)[0-9a-f]{16}")
+_PATHS = re.compile(r"(?<![\w.])(?:/[\w.+@~ -]{1,255}){0,32}/(?=[\w.+@~-])|(?<=__hip_cuid_)[0-9a-f]{16}")
 _COMPILERS = re.compile(r"GCC: \(|clang version|LLD |rustc version")
 # parts of a library that are made of the others
 _FOLLOWING = re.compile(
@@ -92,15 +93,14 @@ def explain_differences(published: Path, rebuilt: Path) -> list[MemberDifference
             for name in common
             if (before[name].crc, before[name].size) != (after[name].crc, after[name].size)
         ]
+        all_changed = {item.member for item in found} | {*changed}
         with tempfile.TemporaryDirectory(prefix="rocm-wheels-differences-") as folder:
             for name in changed:
                 with (
                     _open_member(old, before[name], Path(folder, "published")) as left,
                     _open_member(new, after[name], Path(folder, "rebuilt")) as right,
                 ):
-                    found.append(
-                        _explain_member(name, left, right, {item.member for item in found} | {*changed})
-                    )
+                    found.append(_explain_member(name, left, right, all_changed))
         found += _explain_archive(before, after, common)
     return sorted(found, key=lambda item: item.cause == "follows")
 
@@ -154,8 +154,12 @@ def _decode(data: memoryview) -> str | None:
 
 
 def _list_runs(parts: Iterable[memoryview]) -> list[str]:
-    """Return the printable texts in some bytes, in their order."""
-    return [run.decode("ascii") for part in parts for run in _TEXT_RUN.findall(part[:_MOST_SEARCHED])]
+    """Return the printable texts in some parts of a member, in their order."""
+    runs, left = list[str](), _MOST_SEARCHED
+    for part in parts:  # sections may lie one over another
+        runs += [run.decode("ascii") for run in _TEXT_RUN.findall(part[:left])]
+        left -= min(left, len(part))
+    return runs
 
 
 def _explain_texts(
@@ -172,7 +176,7 @@ def _explain_texts(
         plain = [sorted(pattern.sub("", text) for text in texts) for texts in (gone, come)]
         if plain[0] == plain[1]:
             return MemberDifference(name, cause, _show_pair(gone, come, pattern))
-    if sorted("".join(gone)) == sorted("".join(come)):  # one long line, as JSON has it
+    if Counter("".join(gone)) == Counter("".join(come)):  # one long line, as JSON has it
         return MemberDifference(name, "order", _show_pair(gone, come))
     return MemberDifference(name, otherwise, _show_pair(gone, come))
 
