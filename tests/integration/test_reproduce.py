@@ -77,7 +77,7 @@ def test_another_folder_home_mask_locale_zone_day_and_core(demo: Demo, store: Pa
     assert (entry["kind"], entry["outcome"]) == ("reproduced", "pass")
     assert entry["hashes"] == sorted(map(digest, store.rglob("*.whl")))
     again = reproduce(demo, store, *words)  # which finds all done
-    assert [item["outcome"] for item in again] == ["pass"]
+    assert [(item["outcome"], item["new"]) for item in again] == [("pass", False)]
 
     policy = tmp_path / "policy.yaml"
     policy.write_text(POLICY.replace("KEY", " ".join(Path(f"{key}.pub").read_text().split()[:2])))

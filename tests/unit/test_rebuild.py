@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,10 @@ from commands import call, refused
 from stores import NOW, PYTHON, ROCM, TARGET, World, a_lock
 from wheels import embed_parts
 
+from rocm_wheels.cli import reproduce
 from rocm_wheels.core import errors
 from rocm_wheels.package import sbom as sbom_parts
+from rocm_wheels.pipeline.request import WheelsRequest
 from rocm_wheels.release import rebuild, wheel_set
 from rocm_wheels.release.stage import plan_stage, stage_set
 from rocm_wheels.stores.folder import FolderStore
@@ -232,6 +236,58 @@ def test_in_what_two_builds_differ(world: World) -> None:
         f"clang none, here ({'c' * 12})",
         f"ninja 1.13.2 ({digest}), here none",
     ]
+
+
+def reproduce_triton(
+    world: World, monkeypatch: pytest.MonkeyPatch, build: Callable[[Path], None], code: int
+) -> tuple[list[dict[str, Any]], str]:
+    """Reproduce one wheel, which ``build`` makes in a folder; return the evidence, and what was said."""
+    plan(world, "triton")
+    store = world.folder.parent / "store"
+    (set_id,) = wheel_set.list_set_ids(FolderStore(store), world.places.family)
+
+    def make(request: WheelsRequest, _: object) -> None:
+        request.output.mkdir(parents=True, exist_ok=True)
+        build(request.output)
+
+    monkeypatch.setattr(reproduce, "_check_out", lambda *_: None)
+    monkeypatch.setattr(reproduce, "_build", make)
+    words = ("--set", set_id, "--project", "triton", "-o", world.folder.parent / "out", "--json")
+    ended = call("set", "reproduce", store, *words, code=code)
+    return json.loads(ended.out), ended.err
+
+
+def triton_of(world: World) -> Path:
+    return next(wheel for wheel in world.wheels if wheel.name.startswith("triton-"))
+
+
+def test_what_cannot_be_compared_is_written_down_as_a_failure(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    triton = triton_of(world)
+    (entry,), err = reproduce_triton(
+        world, monkeypatch, lambda output: (output / triton.name).write_bytes(b"\x1b[2J") and None, 14
+    )
+    assert (entry["kind"], entry["outcome"]) == ("reproduced", "fail")
+    assert "they cannot be compared: " in entry["failed"][0]
+    assert "came out otherwise" in err
+
+
+def test_a_pass_is_of_the_day_of_its_build_and_says_what_was_otherwise(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same folder again builds nothing, and cannot make a pass new."""
+    triton, finished = triton_of(world), {"finishedOn": "2026-01-02T03:04:05Z"}
+
+    def build(output: Path) -> None:
+        shutil.copy2(triton, output)
+        write_statement(output / triton.name, lambda p: p["runDetails"].update(metadata=finished))
+
+    (entry,), err = reproduce_triton(world, monkeypatch, build, 0)
+    assert (entry["outcome"], entry["when"], entry["new"]) == ("pass", "2026-01-02T03:04:05Z", True)
+    assert "built by another recipe of triton: " in entry["detail"] and entry["detail"][:20] in err
+    (again,), _ = reproduce_triton(world, monkeypatch, build, 0)
+    assert (again["id"], again["new"]) == (entry["id"], False)
 
 
 IMAGE = {"uri": "docker:build", "digest": {"sha256": "9" * 64}}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rocm_wheels.pipeline import request as request_module
     from rocm_wheels.release import rebuild, wheel_set
     from rocm_wheels.stores.store import Store
+    from rocm_wheels.wheels import statement
 
 RESULTS_FILE = "reproduced.json"
 _MOST_LINES = 10  # of reasons why a wheel differs,
@@ -76,14 +77,18 @@ def reproduce_command(  # noqa: PLR0917 - click passes them by name
     begun = evidence.describe_origin("set reproduce")
     opened, document = evidence.open_set(store, set_id)
     rebuilds = rebuild.plan_rebuilds(opened, document, projects)
-    for planned in rebuilds:
-        _require_same_ground(planned, rocm_path, any_image=any_image)
+    remarks = [
+        remark for planned in rebuilds for remark in _compare_ground(planned, rocm_path, any_image=any_image)
+    ]
+    for remark in remarks:
+        log.log_warning(remark)
     if not (index_url or find_links):
         index_url = next(iter(support.read_public(opened).other_indexes), None)
     if find_links and "://" not in find_links:
         find_links = str(Path(find_links).absolute())
     folder = (output_dir or Path(f"reproduced-{document.id}")).absolute()
     tests: list[test_results.TestResult] = []
+    moments = [datetime.fromisoformat(begun["when"])]
     with files.lock_folder(folder, purpose="set reproduce", tip=f"{files.WAIT_TIP}, or give it another -o"):
         for number, planned in enumerate(rebuilds, 1):
             place = folder / f"build-{number}"
@@ -95,7 +100,8 @@ def reproduce_command(  # noqa: PLR0917 - click passes them by name
             _build(replace(request, sdk=sdk), _clear_environment(planned))
             for wheel in planned.compared:
                 tests += _compare(wheel, published[wheel.file.sha256], place / "wheels")
-        found = _make_results(begun, rebuilds, tests)
+                moments += _list_build_times(place / "wheels", wheel.file.name)
+        found = _make_results(begun["tool"], min(moments), rebuilds, tests, remarks)
         files.write_atomically(folder / RESULTS_FILE, found.to_json())
         entries = results.read_results([folder / RESULTS_FILE], evidence.make_submission(document))
     if not as_json:
@@ -109,17 +115,27 @@ def reproduce_command(  # noqa: PLR0917 - click passes them by name
         )
 
 
-def _require_same_ground(planned: rebuild.Rebuild, rocm_path: Path | None, *, any_image: bool) -> None:
-    """Raise UsageError where other compilers would be, or another kind of ROCm than at the first build."""
-    from rocm_wheels.core import installation
+def _compare_ground(planned: rebuild.Rebuild, rocm_path: Path | None, *, any_image: bool) -> Iterator[str]:
+    """Yield what is known to be otherwise here than at the first build, and may be.
+
+    Raises UsageError where other compilers would be, or another kind of ROCm.
+    """
+    from rocm_wheels.core import files, installation
+    from rocm_wheels.models import project_names
 
     here = boundary.read_environment().get(installation.IMAGE_VARIABLE, "").rpartition("/")[2]
-    for image in sorted(planned.images - {here}) if not any_image else ():
-        raise errors.UsageError(
-            f"the set was built in the image {image}, and this is in {here or 'none'}",
-            tip=f"run it in that: rocm-wheels container run --image REGISTRY/{image} -- …; or outside of it:"
-            " --any-image",
-        )
+    for image in sorted(planned.images - {here}):
+        if not any_image:
+            raise errors.UsageError(
+                f"the set was built in the image {image}, and this is in {here or 'none'}",
+                tip=f"run it in that: rocm-wheels container run --image REGISTRY/{image} -- …; or outside of"
+                " it: --any-image",
+            )
+        yield f"built outside of the image {image}"
+    recipes = {wheel.parameters.project: wheel.parameters.recipe.sha256 for wheel in planned.wheels}
+    for name, sha256 in recipes.items():
+        if (digest := files.hash_file(project_names.find_recipes()[name].path)) != sha256:
+            yield f"built by another recipe of {name}: sha256 {digest[:12]}…, not {sha256[:12]}…"
     asked = planned.parameters
     if bool(asked.installed_rocm) != (rocm_path is not None):
         built_on = "an installed ROCm" if asked.installed_rocm else "packages of ROCm"
@@ -262,6 +278,7 @@ def _compare(wheel: rebuild.BuiltWheel, published: Path, folder: Path) -> list[t
     """Return that a wheel came out with the same bytes, or a failure for each reason why it did not."""
     from rocm_wheels.core.files import hash_file
     from rocm_wheels.models import test_results
+    from rocm_wheels.release.evidence.evidence import make_printable_line
 
     name, project = wheel.file.name, wheel.file.project
     rebuilt = next(iter(sorted(folder.rglob(name))), None)
@@ -271,9 +288,17 @@ def _compare(wheel: rebuild.BuiltWheel, published: Path, folder: Path) -> list[t
         others = sorted(path.name for path in folder.rglob(f"{name.partition('-')[0]}-*.whl"))
         reasons = [f"its build has another name: {', '.join(others) or 'it made none'}"]
     else:
-        reasons = _list_reasons(wheel, published, rebuilt) or ["the archive: compression"]
+        try:
+            reasons = _list_reasons(wheel, published, rebuilt) or ["the archive: compression"]
+        except errors.RocmWheelsError as fault:  # of one that cannot be read it is to be said, too
+            reasons = [f"they cannot be compared: {fault.message}"]
     return [
-        test_results.TestResult(name=project, outcome="failed", detail=reason, wheels=(name,))
+        test_results.TestResult(
+            name=project,
+            outcome="failed",
+            detail=make_printable_line(log.make_printable(reason)),
+            wheels=(name,),
+        )
         for reason in reasons
     ]
 
@@ -289,27 +314,49 @@ def _format_tests(found: test_results.Results) -> Iterator[str]:
 def _list_reasons(wheel: rebuild.BuiltWheel, published: Path, rebuilt: Path) -> list[str]:
     """Return what is known of a difference: members with causes, then in what the two builds differed."""
     from rocm_wheels.release.rebuild import list_differences
-    from rocm_wheels.wheels import byte_difference, statement
+    from rocm_wheels.wheels import byte_difference
 
-    now = statement.read_statement(rebuilt)
-    builds = [] if now is None else [now, *(inner for inner, _ in statement.walk_statements(now))]
-    different = list_differences(wheel.build, builds[-1])[:_MOST_BUILD_LINES] if builds else []
+    now = _read_build(rebuilt)
+    different = [] if now is None else list_differences(wheel.build, now)[:_MOST_BUILD_LINES]
     found = byte_difference.explain_differences(published, rebuilt)
     lines = byte_difference.format_differences(found, _MOST_LINES - len(different))
     return [*lines, *(f"built otherwise: {line}" for line in different)]
 
 
+def _read_build(wheel: Path) -> statement.ProvenanceStatement | None:
+    """Return the statement of the build that a wheel came of; None where it has none."""
+    from rocm_wheels.wheels import statement
+
+    newest = statement.read_statement(wheel)
+    return None if newest is None else [newest, *(each for each, _ in statement.walk_statements(newest))][-1]
+
+
+def _list_build_times(folder: Path, name: str) -> Iterator[datetime]:
+    """Yield when a wheel was built: in a folder where it was built before, nothing is built anew."""
+    for wheel in folder.rglob(name):
+        build = _read_build(wheel)
+        if build is not None and (
+            text := build.predicate["runDetails"].get("metadata", {}).get("finishedOn")
+        ):
+            yield datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z")
+
+
 def _make_results(
-    begun: Mapping[str, str], rebuilds: tuple[rebuild.Rebuild, ...], tests: list[test_results.TestResult]
+    tool: str,
+    when: datetime,
+    rebuilds: Iterable[rebuild.Rebuild],
+    tests: Iterable[test_results.TestResult],
+    remarks: Iterable[str],
 ) -> test_results.Results:
     from rocm_wheels.models import test_results
 
     wheels = {wheel.file.name: wheel.file.sha256 for planned in rebuilds for wheel in planned.compared}
     return test_results.Results(
         kind="reproduced",
-        tool=begun["tool"],
-        when=datetime.fromisoformat(begun["when"]),
+        tool=tool,
+        when=when,
         host=platform.node() or "unknown",
         wheels=wheels,
         tests=tuple(tests),
+        remarks=tuple(remarks),
     )
