@@ -343,6 +343,7 @@ def test_a_page_that_installers_would_read_otherwise(world: IndexServer, tmp_pat
         ("https://me:secret@cdn.example/numpy-2.3.0-py3-none-any.whl", "holds a password"),
         ("file:///etc/numpy-2.3.0-py3-none-any.whl", "is no address that others can reach"),
         ("javascript:/numpy-2.3.0-py3-none-any.whl", "is no address that others can reach"),
+        ("../../files/numpy-2.3.0-py3-none-any.whl", "lies above what is seen at https://seen.example/"),
     ],
 )
 def test_links_that_do_not_last_are_refused(
@@ -353,7 +354,9 @@ def test_links_that_do_not_last_are_refused(
     text = page.with_suffix(".html").read_text()
     page.with_suffix(".html").write_text(re.sub('href="numpy[^#"]*', f'href="{link}', text))
     page.unlink()
-    done = call("index", "federate", state_owners(tmp_path, world), tmp_path / "public", code=15)
+    source = f"{{index: '{world.url}pypi/', url: 'https://seen.example'}}"
+    stated = state_owners(tmp_path, world, (f"pypi: {world.url}pypi/", f"pypi: {source}"))
+    done = call("index", "federate", stated, tmp_path / "public", code=15)
     assert "source pypi: " in done.err and fault in done.err and "secret" not in done.err
 
 

@@ -208,7 +208,10 @@ class SourceIndex:
         elif target.query or "@" in target.netloc:
             fault = "holds a password, or was signed for a time"
         elif self.stated.url and (target.scheme, target.netloc) == (base.scheme, base.netloc):
-            url = urljoin(self.stated.url, posixpath.relpath(target.path, base.path))
+            path, shown = posixpath.relpath(target.path, base.path), urlsplit(self.stated.url).path
+            url = urljoin(self.stated.url, path)
+            if path.split("/").count("..") >= shown.count("/"):  # urljoin would stop at the server's root
+                fault = f"lies above what is seen at {self.stated.url}"
         elif (target.scheme, target.netloc) == (here.scheme, here.netloc):
             url = posixpath.relpath(target.path, here.path)
         elif target.scheme == "file":
