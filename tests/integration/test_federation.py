@@ -413,6 +413,17 @@ def test_a_default_owns_no_code_for_gpus(world: IndexServer, tmp_path: Path) -> 
     assert names == {"numpy", "rocm", "rocm-sdk-core", "torch"}
 
 
+def test_a_name_with_two_owners_is_none_of_a_stranger(world: IndexServer, tmp_path: Path) -> None:
+    """Anybody can call a project so that two patterns are of it: that stops no refresh."""
+    changes = [("  rocm-*: rocm", "  rocm-*: rocm\n  '*-evil': ours"), ("  numpy: pypi", "  numpy*: pypi")]
+    stated = state_owners(tmp_path, world, *changes)
+    done = call("index", "federate", stated, tmp_path / "public")
+    assert "not taken from pypi: rocm-sdk-core, rocm-sdk-evil, torch, triton" in done.out
+    update.add_wheels(world.folder / "rocm", [wheel(tmp_path, "rocm_sdk_evil", "1.0")], now=NOW)
+    done = call("index", "federate", stated, tmp_path / "public", code=2)
+    assert "rocm-sdk-evil has two owners that are as exact as each other: " in done.err
+
+
 def test_a_name_that_changes_its_owner_or_has_none_any_more(world: IndexServer, tmp_path: Path) -> None:
     public = tmp_path / "public"
     call("index", "federate", state_owners(tmp_path, world), public)

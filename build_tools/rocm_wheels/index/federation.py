@@ -301,7 +301,7 @@ class Federation:
 
     def _refresh(self, drop_missing: bool, dry_run: bool) -> Federated:
         state, tag = self._read_state()
-        find_owner = self._stated.find_owner
+        find_owner, find_claims = self._stated.find_owner, self._stated.find_claims
         listings = {
             name: source.list_names()
             for name, source in self._sources.items()
@@ -310,7 +310,9 @@ class Federation:
         }
         named = self._stated.names
         for source, names in listings.items():
-            named = named | {name: source for name in names if find_owner(name) == source}
+            # others may list what they like: of two owners that are one too many an owner has to have it
+            claimed = [name for name in names if source in find_claims(name).values()]
+            named = named | {name: find_owner(name) for name in claimed}
         if len(named) > _MOST_NAMES:
             tip = "name what you need, as `numpy: pypi`, without a default"
             raise errors.ReleaseError(f"{len(named)} names would be listed: {_MOST_NAMES} at most", tip=tip)
@@ -474,7 +476,7 @@ class Federation:
         changed: _Changes,
         strays: Sequence[str],
     ) -> Federated:
-        find_owner = self._stated.find_owner
+        find_owner, find_claims = self._stated.find_owner, self._stated.find_claims
         unlisted = [source for source in self._sources.values() if source.name not in listings]
         asked = [
             (source, name) for source, name in product(unlisted, made) if find_owner(name) != source.name
@@ -484,7 +486,8 @@ class Federation:
             (source.name, name) for (source, name), has_page in zip(asked, answers, strict=True) if has_page
         ]
         for source, names in listings.items():
-            found += [(source, name) for name in sorted(names) if find_owner(name) not in ("", source)]
+            claims = {name: find_claims(name).values() for name in sorted(names)}
+            found += [(source, name) for name, owning in claims.items() if owning and source not in owning]
         default = listings.get(self._stated.default, ())
         return Federated(
             projects=len(made),
@@ -492,7 +495,7 @@ class Federation:
             written=changed.names,
             removed=changed.gone,
             strangers={source: [name for other, name in found if other == source] for source in dict(found)},
-            ownerless=tuple(sorted(name for name in default if not find_owner(name))),
+            ownerless=tuple(sorted(name for name in default if not find_claims(name))),
             unmatched=tuple(
                 pattern
                 for pattern in self._stated.owners

@@ -134,25 +134,31 @@ class Owners(records.Record):
         """The owners of names that are stated one by one."""
         return {name: source for name, source in self.owners.items() if "*" not in name}
 
+    def find_claims(self, project: str) -> dict[str, str]:
+        """Return the sources of the most exact patterns of a name (normalized), by pattern, {} without."""
+        if project in self.owners:
+            return {project: self.owners[project]}
+        matching = [pattern for pattern in self.patterns if fnmatchcase(project, pattern)]
+        if not matching:
+            is_open = self.default and not closed_projects.is_closed_project(project)
+            return {"default": self.default} if is_open else {}
+        exactness = {pattern: len(pattern.replace("*", "")) for pattern in matching}
+        best = max(exactness.values())
+        return {pattern: self.patterns[pattern] for pattern in matching if exactness[pattern] == best}
+
     def find_owner(self, project: str) -> str:
         """Return the source that owns a name (normalized), "" for none.
 
         DataError where two patterns are as exact as each other, and not of one mind.
         """
-        if project in self.owners:
-            return self.owners[project]
-        matching = [pattern for pattern in self.patterns if fnmatchcase(project, pattern)]
-        if not matching:
-            return "" if closed_projects.is_closed_project(project) else self.default
-        exactness = {pattern: len(pattern.replace("*", "")) for pattern in matching}
-        best = [pattern for pattern in matching if exactness[pattern] == max(exactness.values())]
-        if len({self.patterns[pattern] for pattern in best}) > 1:
-            claims = " and ".join(f"{pattern}: {self.patterns[pattern]}" for pattern in best)
+        claims = self.find_claims(project)
+        if len({*claims.values()}) > 1:
+            stated = " and ".join(f"{pattern}: {source}" for pattern, source in claims.items())
             raise errors.DataError(
-                f"{project} has two owners that are as exact as each other: {claims}",
+                f"{project} has two owners that are as exact as each other: {stated}",
                 tip=f"name its owner: `{project}: …`",
             )
-        return self.patterns[best[0]]
+        return next(iter(claims.values()), "")
 
     def at_target(self, target: str) -> Owners:
         """Return what the index of one target is made of."""
