@@ -201,6 +201,35 @@ def test_a_family_takes_the_folder_of_nothing_else(tmp_path: Path) -> None:
         update.build_index(root, now=NOW)
 
 
+@pytest.mark.parametrize(
+    ("there", "family", "new", "new_family"),
+    [
+        (("torch", "2.13+rocm10"), "", ("torchaudio", "2.11+rocm10.asan"), ""),
+        (("torch", "2.13+rocm10.asan"), "", ("triton", "3.5+rocm10"), ""),
+        (("torch", "2.13+rocm10.asan"), "gfx94X", ("triton", "3.5+rocm10"), ""),  # for everybody
+        (("triton", "3.5+rocm10"), "", ("torch", "2.13+rocm10.asan"), "gfx94X"),
+        (("rocm", "10.1"), "", ("rocm", "10.1+asan.5"), ""),
+    ],
+)
+def test_an_index_has_no_plain_wheels_beside_those_with_asan(
+    tmp_path: Path, there: tuple[str, str], family: str, new: tuple[str, str], new_family: str
+) -> None:
+    root = tmp_path / "index"
+    plain = [wheel(tmp_path, name, "1.0") for name in ("numpy", "rocm_sdk_core")]  # beside both
+    update.add_wheels(root, [wheel(tmp_path, *there), *plain], now=NOW, family=family)
+    before = files(root)
+    with pytest.raises(errors.DataError, match=r"has AddressSanitizer, and [^ ]+ has not") as refused:
+        update.add_wheels(root, [wheel(tmp_path, *new)], now=NOW, family=new_family)
+    assert "an index of their own" in str(refused.value.tip)
+    assert files(root) == before
+
+
+def test_a_family_with_asan_is_an_index_of_its_own(tmp_path: Path) -> None:
+    root = tmp_path / "index"
+    update.add_wheels(root, [wheel(tmp_path, version="2.13+rocm10")], now=NOW, family="gfx94X")
+    update.add_wheels(root, [wheel(tmp_path, version="2.13+rocm10.asan")], now=NOW, family="gfx94X-asan")
+
+
 def test_fields_of_metadata_end_where_the_description_begins() -> None:
     said = b"Metadata-Version: 2.4\r\nName: a\r\nVersion: 1\r\n\r\nRequires-Python: >=99\r\n"
     assert not wheel_file.read_requires_python(said, "a-1-py3-none-any.whl")

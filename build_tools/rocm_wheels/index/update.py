@@ -30,7 +30,7 @@ from rocm_wheels.core import errors, files, parallel, tables
 from rocm_wheels.index import folder, pages, provenance_object, wheel_file
 from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, METADATA_SUFFIX, IndexEntry, IndexFolder
 from rocm_wheels.index.provenance_object import PROVENANCE_SUFFIX
-from rocm_wheels.models import versions
+from rocm_wheels.models import project_names, versions
 from rocm_wheels.wheels import statement
 
 LOCK_PATIENCE = 600.0  # seconds for another writer to end
@@ -482,14 +482,6 @@ class IndexChange:
                 " installers take either",
                 tip="fat and thin wheels need an index each",
             )
-        wheels = [name for name in entries if name.endswith(".whl")]
-        kinds = {versions.is_asan_version(name.split("-")[1]): name for name in wheels}
-        if new and len(kinds) > 1:
-            raise errors.DataError(
-                f"{kinds[True]} has AddressSanitizer, and {kinds[False]} has not: installers take the first"
-                " for the newer one",
-                tip="wheels with AddressSanitizer need an index of their own",
-            )
         times = {name: entry.changed for name, entry in sorted(entries.items())}
         if times:
             self.put(view.times_of(project), json.dumps(times).encode(), FILES, project)
@@ -528,6 +520,8 @@ class IndexChange:
             follow = IndexFolder(self.root).list_projects() if family in new_families else []
             for project in sorted({*general, *follow}):
                 self._stage_project(view, project, self.read_entries(view, project))
+        for view in (IndexFolder(self.root, family) for family in ("", *families)) if self._adds else ():
+            self._refuse_asan_mixture(view)
         if new_families:  # the root page names them
             self.note_index(IndexFolder(self.root))
         for view, names in sorted(self._names.items()):  # the page that names families first
@@ -554,6 +548,27 @@ class IndexChange:
             if (mode := step.part.stat().st_mode) & 0o444 != 0o444:  # a web server is another user
                 step.part.chmod(mode | 0o444)
             os.replace(step.part, path)
+
+    def _refuse_asan_mixture(self, view: IndexFolder) -> None:
+        """Raise DataError where people find wheels with AddressSanitizer beside those without.
+
+        Projects that we have recipes of are all alike; another one is like itself.
+        """
+        ours = project_names.find_wheel_projects()
+        found: dict[str, dict[bool, str]] = {}
+        for project in sorted({*ours, *(project for _, project in self._settled)}):
+            page = self._find(view.page_of(project))
+            shown = json.loads(page.read_bytes())["files"] if page is not None and page.is_file() else ()
+            wheels = [file["filename"] for file in shown if file["filename"].endswith(".whl")]
+            one_a_version = {name.split("-")[1]: name for name in wheels}
+            kinds = found.setdefault("" if project in ours else project, {})
+            kinds |= {versions.is_asan_version(version): name for version, name in one_a_version.items()}
+            if len(kinds) > 1:
+                raise errors.DataError(
+                    f"{kinds[True]} has AddressSanitizer, and {kinds[False]} has not: installers take the"
+                    " first for the newer one",
+                    tip="wheels with AddressSanitizer need an index of their own",
+                )
 
     def _stage_root(self, view: IndexFolder, names: Sequence[str], families: Sequence[str]) -> None:
         """Stage the root pages and the page for ``--find-links``, put together a project at a time."""
