@@ -151,6 +151,7 @@ def test_a_rocm_version_that_is_not_known_or_not_one_is_refused(
 def test_variants_of_a_release_have_one_version() -> None:
     locals_ = {None: "", "rocm7.2.0": "", "cpu": "", "git1a2b.rocm7.2": "git1a2b", "cxx11.abi": "cxx11.abi"}
     locals_ |= {"rocm7.2.0.asan": "asan", "git1a.cpu.asan": "git1a.asan", "rocm7.2.0.asan.5": "asan"}
+    locals_ |= {"rocm7.2.0.asan.gfx942.dirty0a1b2c3d": "asan"}  # a developer's
     assert {one: variant_stamp.strip_rocm_local(one) for one in locals_} == locals_
     pins = ["torch==2.9.0+rocm7.2.0", "triton == 3.5.0+git1a2b.rocm7.2 ; python_version<'4'"]
     stripped = ["torch==2.9.0", "triton == 3.5.0+git1a2b ; python_version<'4'"]

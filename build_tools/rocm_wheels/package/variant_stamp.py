@@ -24,9 +24,7 @@ from rocm_wheels.package import wheel_plan
 from rocm_wheels.variants import device_names, document, order, targets
 from rocm_wheels.wheels import dist_info, edit, rewrite, sbom, write_together
 
-_ROCM_LOCAL = re.compile(  # behind asan: its count, of a ROCm 10.1.0+asan.5
-    r"(?:^|\.)(?:(?:dev)?rocm(?P<version>[0-9][0-9a-z.]*?)|cpu)(?P<asan>(?:\.asan)?)(?:(?<=asan)[.0-9]+)?$"
-)
+_ROCM_LOCAL = re.compile(r"(?:^|\.)(?:(?:dev)?rocm(?P<version>[0-9][0-9a-z.]*)|cpu(?:\.asan)?)$")
 
 JoinedDocuments = Sequence[tuple[str, document.VariantMetadata]]
 ReadTargets = Callable[[Path], targets.WheelTargets]
@@ -38,7 +36,8 @@ def strip_rocm_local(local: str | None) -> str:
     Variants are wheels of one version; with ``+rocm7.2`` or ``+cpu`` each would be a version of its own, and
     an installer chooses the version before it looks at variants. ``asan`` stays, for that very reason.
     """
-    return _ROCM_LOCAL.sub(r"\g<asan>", local or "").lstrip(".")
+    parts = [part for part in _ROCM_LOCAL.sub("", local or "").split(".") if part not in ("", "asan")]
+    return ".".join([*parts, "asan"] if is_asan_version(f"1+{local}") else parts)
 
 
 def read_rocm_version(
