@@ -222,6 +222,7 @@ def test_in_what_two_builds_differ(world: World) -> None:
     def change(predicate: dict[str, Any]) -> None:
         predicate["runDetails"]["builder"]["version"]["rocm-wheels"] = "0.2.0"
         parameters(predicate)["build-number"] = "2"
+        internal(predicate)["environment"] = {"USE_GLOO": "1"}
         dependencies(predicate).pop()
         dependencies(predicate).append({"name": "clang", "digest": {"sha256": "c" * 64}})
 
@@ -232,6 +233,7 @@ def test_in_what_two_builds_differ(world: World) -> None:
     digest = hashlib.sha256(NINJA.encode()).hexdigest()[:12]
     assert rebuild.list_differences(then, now) == [
         "rocm-wheels 0.1.0, here 0.2.0",
+        "USE_GLOO none, here 1",
         "build-number 1, here 2",
         f"clang none, here ({'c' * 12})",
         f"ninja 1.13.2 ({digest}), here none",
@@ -301,6 +303,17 @@ def test_outside_of_its_image_nothing_is_begun(world: World, tmp_path: Path) -> 
     (set_id,) = wheel_set.list_set_ids(FolderStore(store), world.places.family)
     ended = call("set", "reproduce", store, "--set", set_id, "-o", tmp_path / "out", code=2)
     assert f"built in the image build@sha256:{'9' * 64}, and this is in none" in ended.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_set_for_another_system_is_built_there(world: World, tmp_path: Path) -> None:
+    for wheel in world.wheels:
+        write_statement(wheel, lambda p: parameters(p).update(platform="windows"))
+    plan(world)
+    store = tmp_path / "store"
+    (set_id,) = wheel_set.list_set_ids(FolderStore(store), world.places.family)
+    ended = call("set", "reproduce", store, "--set", set_id, "-o", tmp_path / "out", code=2)
+    assert "the set is for windows, and this is linux" in ended.err
     assert not (tmp_path / "out").exists()
 
 

@@ -69,7 +69,7 @@ def reproduce_command(  # noqa: PLR0917 - click passes them by name
       rocm-wheels set reproduce s3://wheels --set 2.9.1-93bf --project torchvision
     """
     from rocm_wheels.core import files, installation
-    from rocm_wheels.release import rebuild, support
+    from rocm_wheels.release import policy, rebuild, support
     from rocm_wheels.release.evidence import results
 
     installation.require_extras("a build", "build")
@@ -83,7 +83,8 @@ def reproduce_command(  # noqa: PLR0917 - click passes them by name
     for remark in remarks:
         log.log_warning(remark)
     if not (index_url or find_links):
-        index_url = next(iter(support.read_public(opened).other_indexes), None)
+        for address in support.read_public(opened).other_indexes[:1]:
+            index_url = policy.check_public_url(address)
     if find_links and "://" not in find_links:
         find_links = str(Path(find_links).absolute())
     folder = (output_dir or Path(f"reproduced-{document.id}")).absolute()
@@ -118,11 +119,16 @@ def reproduce_command(  # noqa: PLR0917 - click passes them by name
 def _compare_ground(planned: rebuild.Rebuild, rocm_path: Path | None, *, any_image: bool) -> Iterator[str]:
     """Yield what is known to be otherwise here than at the first build, and may be.
 
-    Raises UsageError where other compilers would be, or another kind of ROCm.
+    Raises UsageError where other compilers would be, another system, or another kind of ROCm.
     """
     from rocm_wheels.core import files, installation
     from rocm_wheels.models import project_names
 
+    asked = planned.parameters
+    if asked.platform != (system := checkout_options.detect_platform()):
+        raise errors.UsageError(
+            f"the set is for {asked.platform}, and this is {system}", tip=f"run it on {asked.platform}"
+        )
     here = boundary.read_environment().get(installation.IMAGE_VARIABLE, "").rpartition("/")[2]
     for image in sorted(planned.images - {here}):
         if not any_image:
@@ -136,7 +142,6 @@ def _compare_ground(planned: rebuild.Rebuild, rocm_path: Path | None, *, any_ima
     for name, sha256 in recipes.items():
         if (digest := files.hash_file(project_names.find_recipes()[name].path)) != sha256:
             yield f"built by another recipe of {name}: sha256 {digest[:12]}…, not {sha256[:12]}…"
-    asked = planned.parameters
     if bool(asked.installed_rocm) != (rocm_path is not None):
         built_on = "an installed ROCm" if asked.installed_rocm else "packages of ROCm"
         raise errors.UsageError(
@@ -349,6 +354,7 @@ def _make_results(
     remarks: Iterable[str],
 ) -> test_results.Results:
     from rocm_wheels.models import test_results
+    from rocm_wheels.release.evidence.evidence import make_printable_line
 
     wheels = {wheel.file.name: wheel.file.sha256 for planned in rebuilds for wheel in planned.compared}
     return test_results.Results(
@@ -358,5 +364,5 @@ def _make_results(
         host=platform.node() or "unknown",
         wheels=wheels,
         tests=tuple(tests),
-        remarks=tuple(remarks),
+        remarks=tuple(map(make_printable_line, dict.fromkeys(remarks))),
     )

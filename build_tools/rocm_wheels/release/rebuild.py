@@ -400,8 +400,10 @@ def list_differences(then: statement.ProvenanceStatement, now: statement.Provena
 
 
 def _list_parts(build: statement.ProvenanceStatement) -> dict[tuple[str, str], str]:
-    """Return what a build was given and asked for, in words, by name and kind."""
-    parts = {
+    """Return what a build was given and asked for, its variables too, in words, by name and kind."""
+    internal = build.predicate["buildDefinition"].get("internalParameters", {})
+    parts = {(name, "variable"): str(text) for name, text in internal.get("environment", {}).items()}
+    parts |= {
         (name, ""): str(value.get("sha256", ""))[:_SHOWN_DIGEST] if isinstance(value, Mapping) else str(value)
         for name, value in build.parameters.items()
     }
