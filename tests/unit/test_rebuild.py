@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -279,14 +280,17 @@ def test_a_pass_is_of_the_day_of_its_build_and_says_what_was_otherwise(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same folder again builds nothing, and cannot make a pass new."""
-    triton, finished = triton_of(world), {"finishedOn": "2026-01-02T03:04:05Z"}
+    triton, later = triton_of(world), datetime.now(timezone.utc).replace(microsecond=0) + timedelta(minutes=1)
+    moment = later.strftime("%Y-%m-%dT%H:%M:%SZ")  # it ended after the command had begun
 
     def build(output: Path) -> None:
         shutil.copy2(triton, output)
-        write_statement(output / triton.name, lambda p: p["runDetails"].update(metadata=finished))
+        write_statement(
+            output / triton.name, lambda p: p["runDetails"].update(metadata={"finishedOn": moment})
+        )
 
     (entry,), err = reproduce_triton(world, monkeypatch, build, 0)
-    assert (entry["outcome"], entry["when"], entry["new"]) == ("pass", "2026-01-02T03:04:05Z", True)
+    assert (entry["outcome"], entry["when"], entry["new"]) == ("pass", moment, True)
     assert "built by another recipe of triton: " in entry["detail"] and entry["detail"][:20] in err
     (again,), _ = reproduce_triton(world, monkeypatch, build, 0)
     assert (again["id"], again["new"]) == (entry["id"], False)

@@ -89,7 +89,7 @@ def reproduce_command(  # noqa: PLR0917 - click passes them by name
         find_links = str(Path(find_links).absolute())
     folder = (output_dir or Path(f"reproduced-{document.id}")).absolute()
     tests: list[test_results.TestResult] = []
-    moments = [datetime.fromisoformat(begun["when"])]
+    moments: list[datetime] = []
     with files.lock_folder(folder, purpose="set reproduce", tip=f"{files.WAIT_TIP}, or give it another -o"):
         for number, planned in enumerate(rebuilds, 1):
             place = folder / f"build-{number}"
@@ -102,7 +102,8 @@ def reproduce_command(  # noqa: PLR0917 - click passes them by name
             for wheel in planned.compared:
                 tests += _compare(wheel, published[wheel.file.sha256], place / "wheels")
                 moments += _list_build_times(place / "wheels", wheel.file.name)
-        found = _make_results(begun["tool"], min(moments), rebuilds, tests, remarks)
+        when = min(moments, default=datetime.fromisoformat(begun["when"]))
+        found = _make_results(begun["tool"], when, rebuilds, tests, remarks)
         files.write_atomically(folder / RESULTS_FILE, found.to_json())
         entries = results.read_results([folder / RESULTS_FILE], evidence.make_submission(document))
     if not as_json:
