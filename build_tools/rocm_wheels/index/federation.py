@@ -85,9 +85,9 @@ class Federated:
 
     ``strangers`` are names by the sources that offer them and do not own them; ``ownerless`` names that hold
     code for GPUs which the default offers; ``unmatched`` patterns that no project of their owner has;
-    ``left_out`` files that no installer reads, or of other projects; ``no_hash`` names of files without one;
-    ``not_listed`` what new wheels require, on whatever machine, and the index has not; ``strays`` folders
-    with pages that somebody else put there: installers would find them.
+    ``left_out`` files that no installer reads, of other projects, or two of a name; ``no_hash`` names of
+    files without one; ``not_listed`` what new wheels require, on whatever machine, and the index has not;
+    ``strays`` folders with pages that somebody else put there: installers would find them.
     """
 
     projects: int
@@ -377,15 +377,16 @@ class Federation:
         """Return our page of a name; None where its owner lists no file. DataError for a wrong one."""
         parsed = reader.parse_page(answer.content, answer.kind, answer.url, project=name)
         links: dict[str, reader.IndexLink] = {}
+        ambiguous = set()  # installers may take either of two files
         for link in parsed:
             file = reader.file_name_of_link(link)
-            if links.setdefault(file, link).sha256 != link.sha256:
-                message = f"its page of {name} lists {file} twice, with different bytes"
-                raise errors.DataError(message, tip="ask its owner")
+            first = links.setdefault(file, link)
+            if (first.sha256 or first.url) != (link.sha256 or link.url):
+                ambiguous.add(file)
         entries: dict[str, IndexEntry] = {}
         variants, left_out = [], []
         for file, link in links.items():
-            if not is_file_of(file, name):
+            if file in ambiguous or not is_file_of(file, name):
                 left_out += [file] if file else []  # a folder, as that above it where a server lists files
                 continue
             url = source.locate(link.url, f"{self._here}{name}/")
