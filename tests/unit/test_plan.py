@@ -24,7 +24,7 @@ from rocm_wheels.pipeline.plan import (
     restore_addresses,
     write_plan,
 )
-from rocm_wheels.pipeline.request import split_request
+from rocm_wheels.pipeline.request import WheelsRequest, select_projects, split_request
 from rocm_wheels.pipeline.step import Plan, Step, make_steps
 
 CHECKED = ["install-tools-cp312", "probe-targets", "build-triton-cp312"]
@@ -58,6 +58,22 @@ def test_projects_that_need_only_torch_run_beside_each_other(tmp_path: Path) -> 
     assert all(beside(steps, one, other) for one, other in combinations(BUILDS[2:], 2))
     assert {"install-tools-cp312", "probe-targets"} <= before(steps, BUILDS[0])
     assert BUILDS[0] in before(steps, BUILDS[1])
+
+
+def test_what_is_only_named_is_built_where_somebody_names_it(tmp_path: Path) -> None:
+    """A folder of that name may lie beside torch's for years."""
+    request = make_facts(tmp_path).request
+    tree = tmp_path / "sources/lightgbm"
+    tree.mkdir()
+    asked = replace(request, sources={**request.sources, "lightgbm": tree}, chosen={})
+
+    def select(request: WheelsRequest, *in_lock: str) -> list[str]:
+        return [project.name for project in select_projects(request, in_lock)]
+
+    assert "pytorch" in select(asked) and "lightgbm" not in select(asked)
+    assert "lightgbm" in select(asked, "lightgbm")
+    assert "lightgbm" in select(replace(asked, given=frozenset({"lightgbm"})))
+    assert select(replace(asked, chosen={name: name == "lightgbm" for name in asked.sources})) == ["lightgbm"]
 
 
 def test_a_request_is_split_into_a_set_for_all_pythons_before_the_next(tmp_path: Path) -> None:

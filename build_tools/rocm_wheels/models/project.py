@@ -212,7 +212,7 @@ class BuildRecipe(records.Record):
     same configuration; scikit-build-core is told the first. Each Python has its own, unless
     ``across_pythons`` says what one tree for all of them needs. ``configure_first``: CMake says in seconds
     whether hours of compiling will be in vain.
-    ``only_named``: it is no part of all that a checkout, a lock or a matrix takes where no project is named.
+    ``only_named``: it is no part of all that a checkout, build, lock or matrix takes where none is named.
     ``unused``: requirements that its build states (``setup_requires``) and this build does without; PEP 517.
     ``generated``: what its own build leaves beside its sources and its .gitignore does not name, besides what
     hipify makes, which says so itself. Patterns as there: a name at any depth, with ``/`` in front a path

@@ -190,7 +190,12 @@ class PlannedRun:
 
 def check_request(request: WheelsRequest, env: Mapping[str, str]) -> CheckedRequest:
     """Refuse what cannot be right, and compare the trees with the lock where there is one."""
-    projects = select_projects(request)
+    in_lock: Iterable[str] = ()
+    if request.lock is not None:
+        from rocm_wheels.sources.lock import open_lock  # slow to import
+
+        in_lock = open_lock(request.lock, request.platform).lock.projects
+    projects = select_projects(request, in_lock)
     _check_folders(request, projects)
     provided_wheels.refuse_stray_wheels(request, projects)
     env = clean_environment(request, env)

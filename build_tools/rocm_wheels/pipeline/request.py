@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, get_args
 
-from rocm_wheels.core import errors
+from rocm_wheels.core import errors, log
 from rocm_wheels.models import gfx, project_names
 from rocm_wheels.models.project import Project, load_project, sort_projects
 from rocm_wheels.sdk import build_environment
@@ -148,14 +148,16 @@ def _make_folder_name(word: str) -> str:
     return "-".join([base, *feature_words])
 
 
-def select_projects(request: WheelsRequest) -> list[Project]:
+def select_projects(request: WheelsRequest, in_lock: Iterable[str] = ()) -> list[Project]:
     """Return the projects to build, in order.
 
-    A project is built when asked for, or when its tree is there and nobody said no.
+    A project is built when asked for, or when its tree is there and nobody said no; one that is
+    ``only_named`` when asked for, or when the lock has it (``in_lock``).
     Raises UsageError when it is asked for and has no tree, when the platform does not
     have it, and when nothing is left.
     """
     selected: list[Project] = []
+    named = {*request.given, *in_lock}
     for name, tree in request.sources.items():
         choice = request.chosen.get(name)
         if choice is False:
@@ -169,6 +171,9 @@ def select_projects(request: WheelsRequest) -> list[Project]:
                 )
             continue
         project = load_project(name)
+        if project.build.only_named and not (choice or name in named):
+            log.log_note(f"{tree} is there: `build {name}` builds it")
+            continue
         if request.platform not in project.build.platforms:
             if choice:
                 raise errors.UsageError(f"{project.distribution} is not built on {request.platform}")
