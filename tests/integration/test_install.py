@@ -331,7 +331,7 @@ def test_what_there_is_a_recipe_of_comes_from_the_chosen_index(
     recipes = [recipe for recipe in list_projects() if recipe.build.only_named]
     for recipe in recipes:
         told = install(index.url, venv, recipe.distribution, code=17).err
-        assert f"{recipe.distribution} holds code for GPUs" in told
+        assert f"{recipe.distribution} is for one build of torch or ROCm" in told
     assert venv.packages() == {} and len(recipes) == 5
     # of LightGBM, which does without a GPU, PyPI's serves whatever else requires it, until ours is named
     install(index.url, venv, "torch", "boosts-with-lightgbm")
@@ -341,11 +341,12 @@ def test_what_there_is_a_recipe_of_comes_from_the_chosen_index(
     install(tmp_path, venv, "lightgbm")
     assert venv.packages()["lightgbm"] == "4.5.0+rocm7.2"
     # installers take one with AddressSanitizer for the newer one
-    wheel(tmp_path, "lightgbm", "4.5.0+rocm7.2.asan", requires=("rocm[libraries]==7.2.0",))
+    wheel(tmp_path, "lightgbm", "4.7.0+rocm7.2.asan")
     refused = install(tmp_path, venv, "lightgbm", code=17)
-    assert "lightgbm 4.5.0+rocm7.2.asan has AddressSanitizer" in refused.err
-    install(tmp_path, venv, "lightgbm==4.5.0+rocm7.2.asan")
-    assert venv.packages()["lightgbm"] == "4.5.0+rocm7.2.asan"
+    assert "lightgbm 4.7.0+rocm7.2.asan has AddressSanitizer" in refused.err
+    install(tmp_path, venv, "lightgbm==4.7.0+rocm7.2.asan")
+    install(index.url, venv, "torch", "boosts-with-lightgbm")  # it stays
+    assert venv.packages()["lightgbm"] == "4.7.0+rocm7.2.asan"
 
 
 @pytest.mark.parametrize("form", ["folder", "{family}", "links.html", "file:"])
@@ -399,7 +400,7 @@ def test_wheels_of_a_folder_or_page_count_beside_the_index(
     wheel(own, "torchvision", "0.24.2+rocm7.2", requires=("torch==2.9.1", "torchgeo"), tag=TAG)
     wheel(own, "apex", "1.0", requires=("torch==2.9.1",), tag=TAG)
     torch(own, "3.0.0+rocm7.2")
-    assert "apex holds code for GPUs" in install(index.url, venv, "torch", "apex", code=17).err
+    assert "apex is for one build of torch or ROCm" in install(index.url, venv, "torch", "apex", code=17).err
     install(index.url, venv, "torch", "apex", "torchvision==0.24.1.*", "--find-links", own)
     got = venv.packages()
     assert (got["apex"], got["torch"], got["torchvision"]) == ("1.0", "2.9.1+rocm7.2", "0.24.1+rocm7.2")
@@ -437,7 +438,9 @@ def test_versions_that_would_be_refused_again_are_not_advised(tmp_path: Path, ve
     """The index of dependencies has a torchvision, for another torch: naming its version would not help."""
     with served_index(tmp_path / "index", multi_arch(tmp_path / "raw", "gfx1100")) as server:
         said = install(server.url, venv, "torch", "torchvision", "--gfx", "gfx1100", code=17).err
-    assert "torchvision holds code for GPUs and is only taken from the index that was chosen" in said
+    assert (
+        "torchvision is for one build of torch or ROCm and only taken from the index that was chosen" in said
+    )
     assert "tip: name an index that has it with --index" in said and "go together" not in said
 
 

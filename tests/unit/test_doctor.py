@@ -284,6 +284,14 @@ INSTALLED: list[tuple[str, Callable[[Path], object], str]] = [
 ]  # fmt: skip
 
 
+def test_what_pins_no_torch_goes_with_any(tmp_path: Path) -> None:
+    place = environment(tmp_path / "venv")
+    install_torch(place.site_packages, "gfx1100")
+    install(place.site_packages, "torchcodec", "0.16.0+cpu")
+    (said,) = (one for one in doctor.run_checks(subject(tmp_path, place=place)) if one.check == "kinds")
+    assert said.severity == "ok" and "torchcodec 0.16.0+cpu, for processors" in said.message
+
+
 @pytest.mark.contract
 @pytest.mark.parametrize(("check", "fill", "severity"), INSTALLED, ids=count_rows(INSTALLED))
 def test_each_fault_of_an_environment_is_found(
@@ -507,6 +515,22 @@ def test_the_torch_for_the_machine_is_named(tmp_path: Path) -> None:
     (served,), (nothing,) = tell("a", gpu("gfx1100")), tell("b")
     assert ": rocm, from https://" in served and "with code for gfx1100" in served
     assert ": cpu, from https://download.pytorch.org/whl/cpu" in nothing
+
+
+@pytest.mark.parametrize(
+    ("target", "version", "told"),
+    [
+        ("gfx1250", "10.1.0a20261120+bkc.20261120", "--index-url https://bkc.repo.amd.com/rocm/whl-next/"),
+        ("gfx1250", "10.1.0a20261120", "--index-url https://nightly.repo.amd.com/rocm/whl-next/"),
+        ("gfx1100", "10.1.0rc1", "--index-url https://rc.repo.amd.com/rocm/whl-next/"),
+        ("gfx1100", "10.1.0a20261120+bkc.20261120", "rocm-wheels install torch"),  # it has no gfx1100
+    ],
+)
+def test_a_package_of_rocm_comes_from_the_stream_of_its_version(
+    tmp_path: Path, target: str, version: str, told: str
+) -> None:
+    looked = subject(tmp_path, torch=False, hardware=Hardware((gpu(target),)))
+    assert told in looked.format_rocm_pip(f"rocm=={version}", f"=={version}")
 
 
 def test_the_table_of_variables_is_whole() -> None:

@@ -93,8 +93,10 @@ def make_test_variables(env: Mapping[str, str], runtime: Path | None = None) -> 
 def find_runtime(names: Collection[str], env: Mapping[str, str], folders: Iterable[Path] = ()) -> Path:
     """Return the first runtime of these names: of ROCm's packages in ``folders``, else of a compiler.
 
-    Raises HostError where there is none.
+    Without names, of libraries that are linked to none, it is clang's: gcc links each to its own. Raises
+    HostError where there is none.
     """
+    names = names or _CLANG_RUNTIMES
     for folder in folders:
         for path in sorted(folder.glob("_rocm_sdk_core*/lib/llvm/lib/clang/*/lib/**/*.so")):
             if path.name in names:

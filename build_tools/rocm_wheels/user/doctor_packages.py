@@ -108,10 +108,12 @@ def check_kinds(subject: DoctorSubject) -> Iterator[Finding]:
     torch = subject.installed.torch
     for package in filter(None, map(subject.installed.get, _list_compiled_companions())):
         name, kind = package, _KIND_NAMES.get(package.kind, "")
-        if torch is None or "unknown" in {package.kind, torch.kind} or package.kind == torch.kind:
+        project = find_project_of(package.name)
+        # by torch's stable ABI: torchcodec of PyPI, which pins none
+        fits_all = package.kind == "cpu" and project is not None and not project.build.pins
+        if torch is None or fits_all or "unknown" in {package.kind, torch.kind} or package.kind == torch.kind:
             yield ok(f"{name}, for {kind} {package.build.version}".rstrip() if kind else str(name))
         else:
-            project = find_project_of(package.name)
             install = project.install if project else InstallRecipe()
             of_torch = f"torch {torch.version} for {_KIND_NAMES[torch.kind]}"
             text = f"{name} is built for {kind}, {of_torch}: {install.mismatch}"

@@ -342,8 +342,8 @@ class SetPlanner:
     def _make_absent_error(self, project: str, message: str = "") -> errors.HostError:
         option = "--rocm-index" if requested.is_rocm_project(project) else "--index"
         return errors.HostError(
-            f"{message}{project} holds code for GPUs and is only taken from the index that was chosen, "
-            f"which has none for this Python and platform: {strip_credentials(self._index)}",
+            f"{message}{project} is for one build of torch or ROCm and only taken from the index that was "
+            f"chosen, which has none for this Python and platform: {strip_credentials(self._index)}",
             tip=f"name an index that has it with {option}",
         )
 
@@ -375,8 +375,9 @@ class SetPlanner:
     def _require_origin(self, package: LockedPackage, packages: Iterable[LockedPackage]) -> None:
         """Raise HostError for a package that may not come from where it is, or that nobody asked for."""
         name, asked = package.project, self._packages.values()
-        named = any(is_asan_version(clause.version) for one in asked for clause in one.specifier)
-        if is_asan_version(package.version) and not (named or self._site.host.hardware.sanitizer):
+        is_named = any(is_asan_version(clause.version) for one in asked for clause in one.specifier)
+        may_have_asan = is_named or self._site.host.hardware.sanitizer or package.index == offers.INSTALLED
+        if is_asan_version(package.version) and not may_have_asan:
             raise errors.HostError(f"{package} {candidates.UNASKED_ASAN}", tip="name another version of it")
         is_chosen = package.index in (offers.CHOSEN, offers.INSTALLED) or is_index(package.index, self._index)
         is_of_rocm = self._rocm is not None and is_index(package.index, self._rocm.url)
