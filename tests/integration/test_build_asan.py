@@ -14,7 +14,7 @@ import pytest
 from finished_demo import Demo
 
 from rocm_wheels.binaries import asan
-from rocm_wheels.core import installation
+from rocm_wheels.core import errors, installation
 from rocm_wheels.models import versions
 from rocm_wheels.testing import installed_torch
 from rocm_wheels.wheels import dist_info, scan
@@ -57,6 +57,8 @@ def packaging(demo: Demo) -> list[str]:
 def test_a_compiler_that_is_neither_is_refused(demo: Demo) -> None:
     ended = demo.build(*packaging(demo), output="asan", CXX="/bin/echo")
     assert ended.code == 12 and "are not both gcc, or both clang" in ended.err, ended.err
+    with pytest.raises(errors.HostError, match=r"CXX='c\+\+ is no command: No closing"):
+        asan.add_build_variables({"CXX": "'c++"}, imports=False)
 
 
 def test_each_wheel_says_so_and_was_imported_with_the_runtime(demo: Demo, built: dict[str, Path]) -> None:

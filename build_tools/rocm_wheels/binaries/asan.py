@@ -53,9 +53,10 @@ def add_build_variables(env: dict[str, str], *, imports: bool) -> None:
     """Have the compilers of a build compile host code with AddressSanitizer; its own flags stay behind.
 
     ``imports``: the build loads what was compiled so before (``import torch`` of a setup.py). Raises
-    BuildError where CC and CXX are not one of gcc and clang, HostError without its runtime.
+    BuildError where CC and CXX are not one of gcc and clang, HostError without its runtime, and for what is
+    no command.
     """
-    commands = [shlex.split(env.get(name) or default) for name, default in (("CC", "cc"), ("CXX", "c++"))]
+    commands = [_read_command(env, "CC") or ["cc"], _read_command(env, "CXX") or ["c++"]]
     tip = "CC and CXX name the compilers: both gcc's, or both clang's"
     # what they define of themselves: their names and versions are words of whoever built them
     definitions = [
@@ -102,7 +103,7 @@ def find_runtime(names: Collection[str], env: Mapping[str, str], folders: Iterab
             if path.name in names:
                 return path
     path_variable = env.get("PATH", os.defpath)
-    commands = [shlex.split(env.get("CXX", "")), *([name] for name in _COMPILERS)]
+    commands = [_read_command(env, "CXX"), *([name] for name in _COMPILERS)]
     for command in commands:
         if not command or shutil.which(command[0], path=path_variable) is None:
             continue
@@ -115,3 +116,10 @@ def find_runtime(names: Collection[str], env: Mapping[str, str], folders: Iterab
         f"the runtime of AddressSanitizer is not here: {' or '.join(names)}",
         tip="install that of the compiler (gcc: libasan8; clang: libclang-rt), or name that in CXX",
     )
+
+
+def _read_command(env: Mapping[str, str], name: str) -> list[str]:
+    try:
+        return shlex.split(env.get(name, ""))
+    except ValueError as cause:
+        raise errors.HostError(f"{name}={env[name]} is no command: {cause}", tip="unset it") from None
