@@ -54,6 +54,7 @@ EXAMPLES: dict[ReasonCode, list[dict[str, Any]]] = {
     "bad-statement": [{"fault": "torch.whl.intoto.json is gone"}],
     "reproduced": [{"wheels": 1, "by": ("lab",)}, {"wheels": 4, "by": ("ann", "lab")}],
     "own-build": [{"signers": ("ann",)}],
+    "unlisted": [{"passes": 1, "by": ("lab",)}],
     "passed": [{"pythons": ("3.12",), **PASSED}, {"pythons": (), **PASSED}],
     "all-passed": [{"wheels": 1}, {"wheels": 4}],
     "overcome": [{"failures": 1}, {"failures": 2}],

@@ -29,6 +29,7 @@ from rocm_wheels.models.project_names import Platform, get_option_name, list_sha
 from rocm_wheels.pipeline import build_environment
 from rocm_wheels.pipeline.outputs import read_cached, write_cached
 from rocm_wheels.pipeline.request import WheelsRequest
+from rocm_wheels.variants import device_names
 
 if TYPE_CHECKING:
     from rocm_wheels.audit import audited_wheel
@@ -298,12 +299,14 @@ def find_rocm_pin(requires: Iterable[str]) -> str | None:
 
 
 def list_other_requirements(requires: Iterable[str]) -> tuple[str, ...]:
-    """Return what is required besides ROCm, projects of ours and extras: an import may need it."""
+    """Return what is required besides ROCm, ours with their parts, and extras: an import may need it."""
     ours = {canonicalize_name(load_project(name).distribution) for name in list_shared_projects()} | {"rocm"}
     others = []
     for line in requires:
         requirement = Requirement(line)
-        if canonicalize_name(requirement.name) not in ours and "extra" not in str(requirement.marker or ""):
+        name = canonicalize_name(requirement.name)
+        is_ours = name in ours or device_names.find_host_project(name) in ours  # a selector holds nothing
+        if not is_ours and "extra" not in str(requirement.marker or ""):
             others.append(line)
     return tuple(others)
 
