@@ -138,6 +138,17 @@ def test_what_was_packaged_since_is_built_again_and_not_built_against(world: Wor
     assert [wheel.file.project for wheel in planned.compared] == ["torchvision"]
 
 
+def test_what_was_built_with_asan_and_packaged_since_is_not_built_plain(world: World) -> None:
+    torch = torch_of(world)
+    write_statement(torch, lambda predicate: parameters(predicate).update(packaging="asan"))
+    assert plan(world, "torch")[0].packaging == "asan"
+    origin = statement.read_origin(torch)
+    embed_origin(torch, "pytorch", "0.2.0")
+    statement.write_step_statement([origin], torch, f"split {TARGET}")
+    with pytest.raises(errors.ReleaseError, match="AddressSanitizer, and `wheel split` behind it"):
+        plan(world, "torch")
+
+
 def parameters(predicate: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = predicate["buildDefinition"]["externalParameters"]
     return found

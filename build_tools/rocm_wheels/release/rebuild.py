@@ -277,6 +277,10 @@ def _read_build(file: wheel_set.SetFile, origin: statement.WheelOrigin | None) -
         raise errors.DataError(
             f"after its build came `wheel {sorted(beyond)[0]}`, which no statement says whole"
         )
+    if steps and parameters.packaging == "asan":
+        raise errors.DataError(
+            f"it has AddressSanitizer, and `wheel {sorted(steps)[0]}` behind it: no build does both"
+        )
     return BuiltWheel(file, builds[0], parameters, build_variables, steps)
 
 
