@@ -195,6 +195,20 @@ def test_our_own_recipes_are_sound(capsys: pytest.CaptureFixture[str]) -> None:
     assert check(*own, capsys=capsys) == (0, [])
 
 
+@pytest.fixture
+def no_kept_lines() -> Iterator[None]:
+    """Have a matrix list its projects anew, before and after: a process knows one set of recipes."""
+
+    def forget() -> None:
+        matrix.list_line_projects.cache_clear()
+        matrix._list_buildable.cache_clear()
+
+    forget()
+    yield
+    forget()
+
+
+@pytest.mark.usefixtures("no_kept_lines")
 def test_what_is_meant_where_no_project_is_named(tmp_path: Path) -> None:
     write_recipe(tmp_path, "mine")
     project_names.set_recipe_search(lambda: [project_names.RecipeFolder(tmp_path, "--recipe-dir")])

@@ -29,7 +29,6 @@ from rocm_wheels.models.project_names import Platform, get_option_name, list_sha
 from rocm_wheels.pipeline import build_environment
 from rocm_wheels.pipeline.outputs import read_cached, write_cached
 from rocm_wheels.pipeline.request import WheelsRequest
-from rocm_wheels.variants import device_names
 
 if TYPE_CHECKING:
     from rocm_wheels.audit import audited_wheel
@@ -300,6 +299,8 @@ def find_rocm_pin(requires: Iterable[str]) -> str | None:
 
 def list_other_requirements(requires: Iterable[str]) -> tuple[str, ...]:
     """Return what is required besides ROCm, ours with their parts, and extras: an import may need it."""
+    from rocm_wheels.variants import device_names  # planning reads no wheels
+
     ours = {canonicalize_name(load_project(name).distribution) for name in list_shared_projects()} | {"rocm"}
     others = []
     for line in requires:
