@@ -100,7 +100,7 @@ def test_a_split_and_a_fat_torch_are_packaged_again(demo: Demo, tmp_path: Path) 
     """Below a folder with a space, as the demo is: without one, files are named in another way."""
     triton = find_wheel(demo, "triton")
     for name in ("split", "fat"):
-        wheels = [*(demo.folder / name).glob("*.whl"), triton]
+        wheels = [*(demo.folder.parent / "as made" / name).glob("*.whl"), triton]
         lock = ("--lock", demo.folder / "sources.lock.json", "--family", "multi-arch")
         demo.ours("set", "stage", tmp_path / name, *wheels, *lock, code=0)
         (entry,) = reproduce(demo, tmp_path / name, "-o", tmp_path / "an out" / name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -112,6 +113,8 @@ def finish_demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     ended = run_demo(demo)
     assert ended.code == 0, ended.out + ended.err
     (folder.parent / "screen.txt").write_text(ended.err + ended.out)
+    for name in ("fat", "split"):  # tests of packaging write into these
+        shutil.copytree(folder / name, folder.parent / "as made" / name)
     (folder.parent / "digests.json").write_text(json.dumps(demo.digests()))
     (folder.parent / "log.txt").write_text((folder / "demo.log").read_text())  # a later demo begins it anew
     return demo
