@@ -282,3 +282,11 @@ def test_a_developers_build_is_told_apart_and_sorts_behind_its_rocm() -> None:
     assert {versions.strip_version_marks(f"2.9.0+rocm7.{suffix[1:]}") for suffix in xnack} == {"2.9.0+rocm7"}
     many = versions.add_version_marks("+rocm7.2.4", targets=[f"gfx{number}" for number in range(1100, 1120)])
     assert len(many) < 40
+
+
+@pytest.mark.parametrize(
+    "version", ["", "no version", "1.0", "1.0+basan", "9" * 5000, f"1+{'9' * 5000}.asan"]
+)
+def test_what_does_not_say_so_has_no_asan(version: str) -> None:
+    assert not versions.is_asan_version(version)
+    assert versions.is_asan_version("2.9.0+rocm7.2.4.asan") and versions.is_asan_version("2.9.0+asan.5")

@@ -93,7 +93,7 @@ def is_asan_version(version: str | Version) -> bool:
     """Tell whether a version is of a wheel with AddressSanitizer; what is none is not."""
     try:
         local = Version(str(version)).local or ""
-    except InvalidVersion:
+    except ValueError:  # no version, or a number of more digits than Python reads
         return False
     return "asan" in local.split(".")
 
