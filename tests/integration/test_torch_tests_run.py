@@ -665,6 +665,32 @@ def test_no_reason_of_a_test_is_too_strange_for_results(sources: Path, tmp_path:
     assert read_results(tmp_path / "results.json") == done
 
 
+WRITES = """
+import pathlib
+def test_writes(tmp_path):
+    (tmp_path / "much").write_text("much")
+    pathlib.Path("where").write_text(str(tmp_path))
+"""
+
+
+def test_what_tests_write_goes_with_their_process(sources: Path, tmp_path: Path) -> None:
+    (sources / "test" / "test_writes.py").write_text(WRITES)
+    found = run(an_order(sources, "test_writes", limit=60), tmp_path / "results")
+    assert counts(found, "test_writes") == {"passed": 1}
+    place = Path((sources / "test" / "where").read_text())
+    assert not place.exists()
+    assert not any(parent.name.startswith("pytest-of-") and parent.exists() for parent in place.parents)
+    # somebody who wants to look at it names the place
+    found = run(
+        an_order(sources, "test_writes", limit=60),
+        tmp_path / "kept",
+        a_place(PYTEST_DEBUG_TEMPROOT=str(tmp_path)),
+    )
+    place = Path((sources / "test" / "where").read_text())
+    assert place.is_relative_to(tmp_path)
+    assert (place / "much").read_text() == "much"
+
+
 def test_run_test_py_says_which_files_there_are(sources: Path) -> None:
     def plan(*, lister: str = "0", **shard: int) -> Any:
         suite, env = torch_tests.load_torch_tests().suites["full"], {"PYTORCH_TEST_WITH_ROCM": "1"}

@@ -481,6 +481,9 @@ class _Run:
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [plugin, env.get("PYTHONPATH", "")]))
         env["PYTHONUNBUFFERED"] = "1"  # a line that waits in a buffer looks like a test that hangs
         env["PYTHONDONTWRITEBYTECODE"] = "1"
+        # folders of tests go with their process: pytest keeps three runs' elsewhere, and deletes what others
+        # left there before it ends, for minutes
+        env.setdefault("PYTEST_DEBUG_TEMPROOT", str(scratch))
         if request.header.kind == "tests":
             env["MIOPEN_CUSTOM_CACHE_DIR"] = str(scratch)
         if file.run_by == "run_test":
