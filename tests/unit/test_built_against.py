@@ -204,6 +204,38 @@ def test_a_wheel_for_every_family_is_built_against_the_torch_of_one(tmp_path: Pa
         provided_wheel_checks.refuse_misfits(run_of(tmp_path, *ALONE, provided=(other,)), builds[1:2])
 
 
+def test_a_torch_that_the_sources_are_too_old_for_is_refused_before_anything_is_compiled(
+    tmp_path: Path,
+) -> None:
+    """By the recipe: a torch that was given, and one that the same run builds; not once they were mended."""
+    causal, source = load_project("causal_conv1d"), tmp_path / "sources/causal_conv1d"
+    source.mkdir(parents=True)
+    setup = source / "setup.py"
+    setup.write_text('flags = ["-O3", "-std=c++17"]')
+
+    def refuse(torch: str, *, built: bool = False) -> None:
+        facts = run_of(tmp_path, "pytorch")
+        facts = replace(facts, trees={"causal_conv1d": replace(facts.trees["pytorch"], source=source)})
+        if built:
+            tree = replace(run_of(tmp_path, "pytorch").trees["pytorch"], version=torch)
+            facts = replace(facts, trees={**facts.trees, "pytorch": tree})
+        else:
+            given = replace(TORCH, version=torch)
+            facts = replace(
+                facts, projects=(causal,), python=replace(facts.python, provided={"pytorch": given})
+            )
+        provided_wheel_checks.refuse_misfits(facts, [(causal, ("gfx942",))])
+
+    refuse("2.13.0+rocm7.1.0")
+    refuse("2.13.0", built=True)
+    for torch, built in [("2.14.1+rocm7.1.0", False), ("2.14.0a0", True)]:
+        with pytest.raises(errors.UsageError, match=r"cannot be built against .*C\+\+20") as fault:
+            refuse(torch, built=built)
+        assert str(setup) in fault.value.message
+    setup.write_text('flags = ["-O3", "-std=c++20"]')
+    refuse("2.14.1+rocm7.1.0")
+
+
 def run_of(
     tmp_path: Path, *names: str, provided: tuple[provided_wheels.ProvidedWheel, ...] = (), **more: Any
 ) -> Facts:

@@ -14,7 +14,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from rocm_wheels.core import errors, records, tables
@@ -184,6 +186,36 @@ class PinnedProject(records.Record):
     variable: str | None = None
 
 
+class RefusedVersions(records.Record):
+    """Versions of a ``project`` that it ``needs`` which it cannot be built against, and the ``reason``.
+
+    ``versions``: as PEP 440 specifies them; a pre-release counts as its release. A tree whose ``file`` lacks
+    the ``text``, because it is newer or was changed, is not held to them.
+    """
+
+    project: str
+    versions: str
+    file: _TreePath
+    text: str
+    reason: str
+
+    @field_validator("versions")
+    @classmethod
+    def _specified(cls, value: str) -> str:
+        try:
+            SpecifierSet(value)
+        except InvalidSpecifier:
+            raise ValueError("versions as requirements have them, such as >=2.14") from None
+        return value
+
+    def apply_to(self, source: Path, version: str) -> bool:
+        """Tell whether a source tree is refused beside a version of the project."""
+        file = source / self.file
+        if Version(version).base_version not in SpecifierSet(self.versions) or not file.is_file():
+            return False
+        return self.text in file.read_text(encoding="utf-8", errors="replace")
+
+
 class BuildDownload(records.Record):
     """What a project's own build downloads, unless ``variable`` names a folder that ``contains`` it.
 
@@ -207,7 +239,7 @@ class BuildRecipe(records.Record):
     ``folders``: the first that holds the front end's file is built in. ``requirements``
     are installed before, when present (of a ``pyproject.toml`` its ``build-system.requires``). Of the
     projects that it is built ``after`` (when they are built at all), it ``needs`` some to be installed while
-    it is built; of those, its wheel ``pins`` some.
+    it is built; of those, its wheel ``pins`` some, and it ``refuses`` some versions.
     ``trees`` are the folders (relative to the tree) that hold objects and survive between builds of the
     same configuration; scikit-build-core is told the first. Each Python has its own, unless
     ``across_pythons`` says what one tree for all of them needs. ``configure_first``: CMake says in seconds
@@ -227,6 +259,7 @@ class BuildRecipe(records.Record):
     after: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     pins: tuple[PinnedProject, ...] = ()
+    refuses: tuple[RefusedVersions, ...] = ()
     platforms: tuple[project_names.Platform, ...] = ("linux", "windows")
     unused: tuple[str, ...] = ()
     installed_for_others: bool = False
@@ -248,10 +281,15 @@ class BuildRecipe(records.Record):
             raise records.make_record_error(
                 f"`needs` has {', '.join(missing)}, which is not in `after`", "needs"
             )
-        if missing := [pin.project for pin in self.pins if pin.project not in self.needs]:
-            raise records.make_record_error(
-                f"`pins` has {', '.join(missing)}, which is not in `needs`", "pins"
-            )
+        named = {
+            "pins": [pin.project for pin in self.pins],
+            "refuses": [rule.project for rule in self.refuses],
+        }
+        for key, names in named.items():
+            if missing := [name for name in names if name not in self.needs]:
+                raise records.make_record_error(
+                    f"`{key}` has {', '.join(missing)}, which is not in `needs`", key
+                )
         if self.across_families and self.installed_for_others:
             raise ValueError("`across_families`: what others are built against has their family's code alone")
         return self

@@ -77,6 +77,7 @@ def refuse_misfits(facts: Facts, builds: Iterable[tuple[Project, Sequence[str]]]
 
     A project that they need and that neither they nor anybody else provides is named first.
     """
+    refused: list[str] = []
     wrong: dict[str, dict[str, None]] = {}
     missing: dict[str, dict[str, None]] = {}
     python, provided = facts.python, facts.python.provided
@@ -85,6 +86,7 @@ def refuse_misfits(facts: Facts, builds: Iterable[tuple[Project, Sequence[str]]]
     tag = f"{python.tag} (its environment will be created: {python.why_install})"
     tag = tag if python.why_install else python.tag
     for project, targets in builds:
+        refused += _find_refused_versions(project, facts)
         for name in project.build.after:
             if facts.builds_project(name):
                 continue
@@ -96,10 +98,33 @@ def refuse_misfits(facts: Facts, builds: Iterable[tuple[Project, Sequence[str]]]
                     wrong.setdefault(provided[name].describe(), {})[fault] = None
     if missing:
         raise _report_missing(missing, develop=facts.request.develop)
+    if refused:
+        raise errors.UsageError(
+            "\n".join(refused), tip="take another version of it, or change that file in the source tree"
+        )
     if wrong:
         lines = [f"{wheel} cannot be built against:\n  " + "\n  ".join(wrong[wheel]) for wheel in wrong]
         tip = "give a wheel of the same ROCm, targets and Python, or build it in this run (name it, too)"
         raise errors.UsageError("\n".join(lines), tip=tip)
+
+
+def _find_refused_versions(project: Project, facts: Facts) -> list[str]:
+    """Return why, by its recipe, a project cannot be built against what this run builds or has."""
+    found = []
+    for rule in project.build.refuses:
+        tree, held = facts.trees.get(rule.project), facts.python.provided.get(rule.project)
+        if tree is not None:
+            version, name = tree.version, f"{load_project(rule.project).distribution} of {tree.source}"
+        elif held is not None:
+            version, name = held.version, held.describe()
+        else:
+            continue
+        source = facts.trees[project.name].source
+        if version is not None and rule.apply_to(source, version):
+            found.append(
+                f"{project.distribution} cannot be built against {name}: {rule.reason} ({source / rule.file})"
+            )
+    return found
 
 
 def _report_missing(missing: dict[str, dict[str, None]], *, develop: bool) -> errors.UsageError:
