@@ -23,11 +23,11 @@ from stores import FAMILY, PAGES, PASSED, PATHS, TARGET, Sets, World, abandon, l
 
 from rocm_wheels.core import errors, ssh_signature
 from rocm_wheels.index.manifest import Manifest, ManifestMemory, verify_manifest
+from rocm_wheels.index.signing import ReleaseSigner
 from rocm_wheels.release import wheel_set
 from rocm_wheels.release.channel import ChannelActor, Promoter
 from rocm_wheels.release.evidence.store import add_evidence
 from rocm_wheels.release.refresh import Refresher, RefreshResult
-from rocm_wheels.release.signing import ReleaseSigner
 from rocm_wheels.stores.folder import FolderStore
 from rocm_wheels.stores.store import Store, StoredFile
 

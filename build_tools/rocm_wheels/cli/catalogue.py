@@ -223,6 +223,12 @@ PUBLIC_URL = Entry("--public-url", metavar="URL", help="Where people see it.")
 
 # who is trusted
 SIGN_WITH = Entry("--sign-with", type=options.GivenPath(), metavar="KEY", help="Sign it: Ed25519 SSH key.")
+SIGN_RELEASE = SIGN_WITH.but(
+    type=options.SigningKey(),
+    envvar="ROCM_WHEELS_RELEASE_KEY",
+    show_envvar=True,
+    help="Sign what the index shows: Ed25519 SSH key. The variable may hold the key itself.",
+)
 RELEASED_BY = Entry(
     "--released-by",
     "released_by",

@@ -17,9 +17,11 @@ from rocm_wheels.cli import boundary
 from rocm_wheels.core import progress, tables
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from click import Context, Parameter
 
-    from rocm_wheels.index import manifest
+    from rocm_wheels.index import manifest, signing
 
 
 class GivenPath(click.Path):
@@ -111,6 +113,26 @@ def open_memory(env: Mapping[str, str]) -> manifest.ManifestMemory:
     from rocm_wheels.index import manifest
 
     return manifest.ManifestMemory(user_folders.find_state_folder(env, sys.platform) / "manifests")
+
+
+def make_signer(
+    key: Path | None, valid_for: timedelta, env: Mapping[str, str], *, anew: bool, dry_run: bool
+) -> signing.ReleaseSigner | None:
+    """Return who signs now what indexes show, by the key in a file; None without. UsageError for no key.
+
+    Also believed is what keys of ``ROCM_WHEELS_RELEASED_BY`` have signed.
+    """
+    if key is None:
+        return None
+    from rocm_wheels.cli import evidence
+    from rocm_wheels.index import signing
+
+    words = env.get("ROCM_WHEELS_RELEASED_BY", "").split(os.pathsep)
+    trusted = read_signers([Path(word) for word in words if word], env)
+    memory = None if dry_run else open_memory(env)
+    signer = signing.ReleaseSigner(key, env, evidence.current_time(), trusted, valid_for, anew, memory)
+    _ = signer.trusted  # says what is wrong with the key
+    return signer
 
 
 class SigningKey(GivenPath):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -51,15 +50,10 @@ class ReleaseRun:
 
     def make_refresher(self, rules: Policy, *, anew: bool = False) -> refresh.Refresher:
         """Return one who changes the store now, in the user's name. UsageError for keys that are none."""
-        from rocm_wheels.release import refresh, signing
+        from rocm_wheels.release import refresh
 
-        env, now, signer = boundary.read_environment(), evidence.current_time(), None
-        if self.sign_with is not None:
-            words = env.get("ROCM_WHEELS_RELEASED_BY", "").split(os.pathsep)
-            trusted = options.read_signers([Path(word) for word in words if word], env)
-            memory = None if self.dry_run else options.open_memory(env)
-            signer = signing.ReleaseSigner(self.sign_with, env, now, trusted, rules.signed_for, anew, memory)
-            _ = signer.trusted  # says what is wrong with the key
+        env, now = boundary.read_environment(), evidence.current_time()
+        signer = options.make_signer(self.sign_with, rules.signed_for, env, anew=anew, dry_run=self.dry_run)
         return refresh.Refresher(self.store, rules, evidence.name_user_and_host(), now, env, signer)
 
     def format_line(self, action: str, *words: str) -> str:
@@ -112,12 +106,7 @@ def _take_run(function: F) -> F:
         F,
         catalogue.takes(
             catalogue.POLICY,
-            catalogue.SIGN_WITH.but(
-                type=options.SigningKey(),
-                envvar="ROCM_WHEELS_RELEASE_KEY",
-                show_envvar=True,
-                help="Sign what the channel shows: Ed25519 SSH key. The variable may hold the key itself.",
-            ),
+            catalogue.SIGN_RELEASE,
             catalogue.DRY_RUN,
             catalogue.JSON,
         )(with_run),

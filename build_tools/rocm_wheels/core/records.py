@@ -14,11 +14,19 @@ import re
 import types
 from collections.abc import Mapping
 from dataclasses import is_dataclass
+from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    ValidationError,
+)
 from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import ErrorType
 
@@ -185,6 +193,30 @@ def require_pattern(pattern: str, words: str) -> AfterValidator:
         return value
 
     return AfterValidator(check_value)
+
+
+_AGE_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+
+
+def _parse_age(value: object) -> object:
+    if isinstance(value, timedelta):
+        return value
+    match = re.fullmatch(r"([1-9][0-9]{0,3})([hdw])", str(value).strip())
+    if match is None:
+        words = "a number of hours, days or weeks: 36h, 14d, 2w"
+        raise PydanticCustomError(_SPELLING_ERROR, "it must be {words}", {"words": words})
+    return int(match[1]) * _AGE_UNITS[match[2]]
+
+
+def format_age(age: timedelta) -> str:
+    """Return an age as files have it: ``36h``, ``14d``."""
+    hours = int(age.total_seconds() // 3600)
+    return f"{hours // 24}d" if hours % 24 == 0 else f"{hours}h"
+
+
+Age = Annotated[
+    timedelta, BeforeValidator(_parse_age), PlainSerializer(format_age, return_type=str, when_used="json")
+]
 
 
 def make_record_error(message: str, *place: str | int) -> PydanticCustomError:

@@ -52,6 +52,10 @@ class Manifest(records.Record):
         is_valid = now < parse_manifest_time(self.expires)
         return "" if is_valid else f"it has expired: it was valid to {self.expires}"
 
+    def states_document(self, document: bytes) -> bool:
+        """Tell whether the document that says what it shows is this one."""
+        return self.document == hashlib.sha256(document).hexdigest()
+
     def states_content(self, path: str, content: bytes | None) -> bool:
         """Tell whether a page has this content; None: whether there is none."""
         digest = None if content is None else hashlib.sha256(content).hexdigest()
@@ -74,6 +78,11 @@ class VerifiedManifest:
     manifest: Manifest
     signer: str
     digest: str
+
+
+def digest_pages(pages: Mapping[str, bytes], folder: str = "") -> dict[str, str]:
+    """Return what a manifest states of pages: their sha256, by their paths below ``folder`` (``FAMILY/``)."""
+    return {path.removeprefix(folder): hashlib.sha256(content).hexdigest() for path, content in pages.items()}
 
 
 def format_manifest_time(moment: datetime) -> str:

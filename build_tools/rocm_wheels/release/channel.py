@@ -25,13 +25,13 @@ from packaging.requirements import Requirement
 from pydantic import Field, model_validator
 
 from rocm_wheels.core import errors, parallel, process, records, tables
+from rocm_wheels.index import signing
 from rocm_wheels.models import lock
 from rocm_wheels.release import (
     document_seal,
     next_step,
     pages,
     set_conflicts,
-    signing,
     support,
     verdict_text,
     wheel_set,
@@ -553,7 +553,8 @@ class Promoter:
     @cached_property
     def manifest(self) -> signing.ManifestKeeper:
         """What is signed of the channel."""
-        return signing.ManifestKeeper(self.store, self.paths, self.channel, self.signer)
+        path = self.paths.channel_manifest(self.channel)
+        return signing.ManifestKeeper(self.store, path, self.paths.family, self.channel, self.signer)
 
     def read_channel_record(self) -> ChannelRecord:
         """Return the channel as it is now."""

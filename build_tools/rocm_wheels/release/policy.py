@@ -18,10 +18,8 @@ from urllib.parse import urlsplit
 import yaml
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     Discriminator,
     Field,
-    PlainSerializer,
     Tag,
     field_validator,
     model_validator,
@@ -43,16 +41,6 @@ _GPU_RULES = ("smoke", "speed", "tests")
 LONGEST_WAIVER = timedelta(
     days=366
 )  # of a waiver: what nobody looks at again in a year is a rule that is not needed
-_AGE_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
-
-
-def _parse_age(value: object) -> object:
-    if isinstance(value, timedelta):
-        return value
-    match = re.fullmatch(r"([1-9][0-9]{0,3})([hdw])", str(value).strip())
-    if match is None:
-        raise _make_policy_error("it must be a number of hours, days or weeks: 36h, 14d, 2w")
-    return int(match[1]) * _AGE_UNITS[match[2]]
 
 
 def _make_policy_error(message: str) -> PydanticCustomError:
@@ -119,15 +107,6 @@ def _check_address(value: str) -> str:
         raise _make_policy_error(fault.message) from None
 
 
-def format_age(age: timedelta) -> str:
-    """Return an age as policies have it: ``36h``, ``14d``."""
-    hours = int(age.total_seconds() // 3600)
-    return f"{hours // 24}d" if hours % 24 == 0 else f"{hours}h"
-
-
-PolicyAge = Annotated[
-    timedelta, BeforeValidator(_parse_age), PlainSerializer(format_age, return_type=str, when_used="json")
-]
 ChannelKey = Annotated[
     str, AfterValidator(lambda value: _require_known_name("channel", value, CHANNEL_NAMES))
 ]
@@ -169,7 +148,7 @@ class ProvenanceRule(records.Record):
 class FreshRule(records.Record):
     """A rule about the files. ``fresh``: how old its evidence may be."""
 
-    fresh: PolicyAge
+    fresh: records.Age
 
 
 class ReproducedRule(FreshRule):
@@ -192,7 +171,7 @@ class GpuRule(records.Record):
     A test that failed and passed when it was tried again is flaky: a run with more than ``flaky`` is none.
     """
 
-    fresh: PolicyAge
+    fresh: records.Age
     targets: Literal["every", "one"] = "every"
     pythons: Literal["every", "one"] = "every"
     projects: tuple[PrintableName, ...] = ()
@@ -328,15 +307,15 @@ class RetentionPolicy(records.Record):
     """
 
     keep: int = Field(default=7, ge=1)
-    keep_for: PolicyAge = timedelta(days=14)
-    keep_passed_for: PolicyAge = timedelta(days=60)
-    unfinished_for: PolicyAge = timedelta(days=2)
+    keep_for: records.Age = timedelta(days=14)
+    keep_passed_for: records.Age = timedelta(days=60)
+    unfinished_for: records.Age = timedelta(days=2)
 
     def describe(self) -> str:
         """Return it in a line."""
         return (
-            f"keep the newest {self.keep}, for {format_age(self.keep_for)},"
-            f" passed for {format_age(self.keep_passed_for)}"
+            f"keep the newest {self.keep}, for {records.format_age(self.keep_for)},"
+            f" passed for {records.format_age(self.keep_passed_for)}"
         )
 
 
@@ -353,7 +332,7 @@ class Policy(records.Record):
     signers: Mapping[PrintableName, PolicySigner] = {}
     waivers: tuple[Waiver, ...] = ()
     retention: RetentionPolicy = RetentionPolicy()
-    signed_for: PolicyAge = timedelta(days=14)
+    signed_for: records.Age = timedelta(days=14)
     other_indexes: tuple[Annotated[str, AfterValidator(_check_address)], ...] = ()
     views: Mapping[ListName, TargetList] = {}
 

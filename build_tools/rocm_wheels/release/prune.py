@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 
 from packaging.version import Version
 
-from rocm_wheels.core import errors, log, parallel
+from rocm_wheels.core import errors, log, parallel, records
 from rocm_wheels.release import channel as channels
 from rocm_wheels.release import fsck, pages, policy, support, wheel_set
 from rocm_wheels.release.evidence.store import read_all_evidence
@@ -156,9 +156,9 @@ class Pruner:
             message = f"{document.id} does not say when it was made: {document.created!r}"
             raise errors.DataError(message) from None
         if age < self.retention.keep_for:
-            return f"younger than {policy.format_age(self.retention.keep_for)}"
+            return f"younger than {records.format_age(self.retention.keep_for)}"
         if age < self.retention.keep_passed_for and self._has_passed(document):
-            return f"it passed, and is younger than {policy.format_age(self.retention.keep_passed_for)}"
+            return f"it passed, and is younger than {records.format_age(self.retention.keep_passed_for)}"
         return ""
 
     def _has_passed(self, document: wheel_set.SetDocument) -> bool:

@@ -25,11 +25,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 from rocm_wheels.core import parallel, tables
+from rocm_wheels.index import manifest, signing
 from rocm_wheels.index.folder import HTML_PAGE, METADATA_SUFFIX
 from rocm_wheels.models import project_names
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.release import channel as channels
-from rocm_wheels.release import gate, pages, signing, support, verdict_text, view_selectors, wheel_set
+from rocm_wheels.release import gate, pages, support, verdict_text, view_selectors, wheel_set
 from rocm_wheels.release.evidence.store import StoredEvidence, read_evidence
 from rocm_wheels.release.policy import Policy, check_public_url
 from rocm_wheels.release.store_paths import SUPPORT_FILE, FamilyPaths
@@ -256,10 +257,8 @@ class Refresher:
 
     def require_key(self, named: Iterable[tuple[str, str]]) -> None:
         """Raise UsageError, before anything is written, where a channel is signed and there is no key."""
-        if self.signer is None:
-            for family, name in named:
-                keeper = signing.ManifestKeeper(self.store, FamilyPaths(family), name, None)
-                keeper.require_channel((), is_new=False)
+        for family, name in named:
+            self.make_promoter(FamilyPaths(family), name).manifest.require_key()
 
     def judge_sets(
         self, channel: channels.Channel, documents: Sequence[wheel_set.SetDocument]
@@ -348,7 +347,8 @@ class Refresher:
         is_new = after != before or tag is None
         if is_new:
             store.replace(paths.support_document, after.to_json(), tag)
-        signed = promoter.manifest.write(channel.to_json(), shown_pages)
+        stated = manifest.digest_pages(shown_pages, f"{paths.family}/")
+        signed = promoter.manifest.write(channel.to_json(), stated)
         if (count or is_new or signed) and self._list_results(paths, channel) != results:
             # whoever knew of these may have been here before our last write, and have found nothing to do
             raise ChangedInStoreError(f"there are new results in {paths.family}", tip=RUN_AGAIN_TIP)

@@ -1,8 +1,8 @@
-"""Keep the signed manifest of a channel, which states its pages and those of its views.
+"""Keep the signed manifest of an index: of a channel with its views, or of one over several stores.
 
-A manifest states the document of the channel as well. Before anything is made of that document, it must be
-the one that was signed, or one in which a change from there is pending: who may write to a store, and has no
-key, gets nothing signed.
+A manifest states the document as well that the pages are made by. Before anything is made of that of a
+channel, it must be the one that was signed, or one in which a change from there is pending: who may write to
+a store, and has no key, gets nothing signed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 
 from rocm_wheels.core import errors, ssh_signature
 from rocm_wheels.index import manifest
-from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.stores.store import Store, read_or_none
 
 RESTORE_TIP = "it was edited, or an old one was put back: put the right one back from a copy of the store"
@@ -27,7 +26,7 @@ ANEW_TIP = (
 
 @dataclass(frozen=True)
 class ReleaseSigner:
-    """One who signs what channels show, by the private key in a file (or in an agent), for ``valid_for``.
+    """One who signs what indexes show, by the private key in a file (or in an agent), for ``valid_for``.
 
     ``signers`` are public keys by name that are trusted besides: of before, or of other channels. ``anew``:
     what has no manifest that holds is signed as it is. ``memory`` knows the newest that was seen here.
@@ -49,17 +48,21 @@ class ReleaseSigner:
 
 @dataclass(frozen=True)
 class ManifestKeeper:
-    """The manifest of a channel; without ``signer`` it stays as it is."""
+    """The manifest of a channel, which lies at ``path``; without ``signer`` it stays as it is.
+
+    The channel is of a family; an index over several stores is of the folder that it was made in.
+    """
 
     store: Store
-    paths: FamilyPaths
+    path: str
+    family: str
     channel: str
     signer: ReleaseSigner | None
 
     @property
-    def path(self) -> str:
-        """Where it lies."""
-        return self.paths.channel_manifest(self.channel)
+    def title(self) -> str:
+        """What it is of, for people: ``nightly of gfx110X-all``."""
+        return f"{self.channel} of {self.family}" if self.channel != self.family else self.channel
 
     def read(self) -> tuple[manifest.Manifest | None, str | None, int]:
         """Return it (None: there is none that holds), the tag of its file, and the last version.
@@ -69,7 +72,7 @@ class ManifestKeeper:
         stored, signer = read_or_none(self.store, self.path), self.signer
         if stored is None or signer is None:
             return None, stored.tag if stored is not None else None, 0
-        where, title = self.store.url_of(self.path), f"the manifest of {self.channel} of {self.paths.family}"
+        where, title = self.store.url_of(self.path), f"the manifest of {self.title}"
         try:
             verified = manifest.verify_manifest(stored.content, where, signer.trusted, signer.env)
         except errors.DataError as cause:
@@ -77,7 +80,7 @@ class ManifestKeeper:
                 return None, stored.tag, 0
             raise errors.ReleaseError(f"{title} cannot be believed", tip=RESTORE_TIP) from cause
         found = verified.manifest
-        if (found.family, found.channel) != (self.paths.family, self.channel):
+        if (found.family, found.channel) != (self.family, self.channel):
             raise errors.ReleaseError(f"{where} is of {found.channel} of {found.family}", tip=RESTORE_TIP)
         seen = signer.memory.find_version(where) if signer.memory is not None else 0
         fault = signer.memory.find_fault(where, verified) if signer.memory is not None else ""
@@ -86,27 +89,29 @@ class ManifestKeeper:
             raise errors.ReleaseError(f"{title} cannot be believed: {fault}", tip=ANEW_TIP)
         return None if fault else found, stored.tag, max(found.version, seen)
 
+    def require_key(self) -> None:
+        """Raise UsageError where there is a manifest, and nobody to sign the next one."""
+        if self.signer is None and self.store.head(self.path) is not None:
+            raise errors.UsageError(
+                f"{self.title} is signed",
+                tip="name the key with --sign-with KEY: readers with --released-by refuse the rest",
+            )
+
     def require_channel(self, documents: Collection[bytes], *, is_new: bool) -> None:
         """Raise where a channel is not what was signed; ``documents`` may each be it: the one that is there,
         and those before and after the change that is pending. ``is_new``: it has never shown anything.
 
         ReleaseError for another, UsageError where there is a manifest and nobody to sign the next one.
         """
-        signer = self.signer
-        if signer is None:
-            if self.store.head(self.path) is not None:
-                raise errors.UsageError(
-                    f"{self.channel} of {self.paths.family} is signed",
-                    tip="name the key with --sign-with KEY: readers with --released-by refuse the rest",
-                )
+        self.require_key()
+        if self.signer is None:
             return
         found = self.read()[0]
-        title = f"{self.channel} of {self.paths.family}"
         if found is None:
-            if not is_new and not signer.anew:
-                raise errors.ReleaseError(f"nobody has signed what {title} shows", tip=ANEW_TIP)
-        elif found.document not in {hashlib.sha256(document).hexdigest() for document in documents}:
-            message = f"the document of {title} is not the one that was signed {found.issued}"
+            if not is_new and not self.signer.anew:
+                raise errors.ReleaseError(f"nobody has signed what {self.title} shows", tip=ANEW_TIP)
+        elif not any(map(found.states_document, documents)):
+            message = f"the document of {self.title} is not the one that was signed {found.issued}"
             raise errors.ReleaseError(message, tip=RESTORE_TIP)
 
     def begin_change(self, document: bytes) -> None:
@@ -117,11 +122,11 @@ class ManifestKeeper:
         if self.signer is None:
             return
         found, tag, version = self.read()
-        if found is None or found.document != hashlib.sha256(document).hexdigest():
+        if found is None or not found.states_document(document):
             self._write(document, found.files if found is not None else {}, tag, version)
 
-    def write(self, document: bytes, pages: Mapping[str, bytes]) -> bool:
-        """State these pages (by path in the store) and nothing else; tell whether it was written.
+    def write(self, document: bytes, files: Mapping[str, str]) -> bool:
+        """State these pages (sha256 by path) and nothing else; tell whether it was written.
 
         What it states already is signed anew when less than half of its time is left. Raises
         ChangedInStoreError where another has signed meanwhile.
@@ -130,13 +135,7 @@ class ManifestKeeper:
         if signer is None:
             return False
         found, tag, version = self.read()
-        folder = f"{self.paths.family}/"
-        files = {
-            path.removeprefix(folder): hashlib.sha256(content).hexdigest()
-            for path, content in sorted(pages.items())
-        }
-        digest = hashlib.sha256(document).hexdigest()
-        if found is not None and (found.document, found.files) == (digest, files):
+        if found is not None and found.states_document(document) and found.files == files:
             left = manifest.parse_manifest_time(found.expires) - signer.now
             if left >= signer.valid_for / 2:
                 return False
@@ -148,13 +147,13 @@ class ManifestKeeper:
         assert signer is not None
         content = manifest.sign_manifest(
             manifest.Manifest(
-                family=self.paths.family,
+                family=self.family,
                 channel=self.channel,
                 version=max(version + 1, int(signer.now.timestamp())),
                 issued=manifest.format_manifest_time(signer.now),
                 expires=manifest.format_manifest_time(signer.now + signer.valid_for),
                 document=hashlib.sha256(document).hexdigest(),
-                files=dict(files),
+                files=dict(sorted(files.items())),
             ),
             signer.key,
             signer.env,
