@@ -93,13 +93,13 @@ MACHINE_GFX = Entry(
     "--gfx",
     multiple=True,
     metavar="LIST|none",
-    help="For these GPUs, not those found here: gfx942,gfx1100, a family, 'RX 7900 XTX'; none: for the CPU;"
-    " new:gfx1399: newer than the tables.",
+    help="Install for these GPUs, not those found here: gfx942,gfx1100, a family, 'RX 7900 XTX'; none: for"
+    " the CPU; new:gfx1399: newer than the tables.",
 )
 ALLOW_CPU = Entry(
     "--allow-cpu",
     is_flag=True,
-    help="Take a torch that computes on the CPU, where none has code for the GPU.",
+    help="Accept a torch for the CPU, if none has code for the GPU.",
 )
 FAMILY = Entry("--family", metavar="NAME", help="Only this GPU family [default: all].")
 FAMILIES = FAMILY.but(name="families")
@@ -124,14 +124,14 @@ LAYOUT = Entry(
 PACKAGING = Entry(
     "--packaging",
     type=click.Choice(["split", "fat"]),
-    help="Host and device wheels of all with device code; or a torch that carries its ROCm.",
+    help="Host and device wheels of all wheels with device code; or a torch that carries its ROCm.",
 )
 STORE = Entry("--store", metavar="STORE", help="Where the set lies.")
 SET = Entry("--set", "set_id", metavar="ID", help="The set, or how its id begins.")
 CHANNEL = Entry("--channel", metavar="CHANNEL", help="nightly, prerelease or stable.")
 INDEX_CHANNEL = CHANNEL.but(
     type=click.Choice(["stable", "prerelease", "nightly", "bkc", "dev"]),
-    help="Of the known indexes, without --index [default: stable].",
+    help="Channel of the known indexes, without --index [default: stable].",
 )
 MANIFEST = Entry("--manifest", metavar="FILE|URL", help="Take what a manifest of TheRock's scripts names.")
 LINE = Entry("--line", metavar="NAME", help="Release line to take (`compat show lines`).")
@@ -153,8 +153,8 @@ SOURCE_DIR = Entry(
 WORK_DIR = Entry(
     "--work-dir",
     type=_FOLDER,
-    help="Environments, runs, what was done [default: .rocm-wheels in source-dir, which a configuration file"
-    " may name; else in the clone's repos/, or here].",
+    help="Environments, runs, results of steps [default: .rocm-wheels in source-dir, which a configuration"
+    " file may name; else in the clone's repos/, or here].",
 )
 PYTORCH_DIR = Entry("--pytorch-dir", type=_FOLDER, metavar="DIR", help="Source tree of torch.")
 VENV = Entry("--venv", type=_FOLDER, metavar="DIR", help="Virtual environment.")
@@ -168,7 +168,7 @@ POLICY = Entry(
     "--policy",
     type=options.GivenPath(),
     metavar="FILE",
-    help="What channels need of a set [default: data/release_policy.yaml].",
+    help="What channels require of a set [default: data/release_policy.yaml].",
 )
 OUTPUT = Entry(
     "-o", "--output", type=options.GivenPath(dir_okay=False), metavar="FILE", help="File to write."
@@ -196,7 +196,7 @@ ROCM_INDEX = Entry(
     help="Package index of the ROCm packages.",
 )
 OTHER_ROCM_INDEX = ROCM_INDEX.but(
-    name="rocm_index", metavar="URL|DIR", help="Index of ROCm's own packages, where the chosen one has none."
+    name="rocm_index", metavar="URL|DIR", help="Index of ROCm's own packages, if the chosen one has none."
 )
 FIND_LINKS = Entry(
     "--find-links",
@@ -217,7 +217,7 @@ ROCM_WHEELS = Entry(
     metavar="DIR",
     help="Folder with ROCm's wheels.",
 )
-RUN_ID = Entry("--run-id", metavar="ID", help="Run of a workflow at GitHub with the artifacts.")
+RUN_ID = Entry("--run-id", metavar="ID", help="Workflow run on GitHub with the artifacts.")
 PRE = Entry("--pre", is_flag=True, help="Take pre-releases too.")
 PUBLIC_URL = Entry("--public-url", metavar="URL", help="Where people see it.")
 
@@ -237,7 +237,7 @@ RELEASED_BY = Entry(
     metavar="KEY.pub",
     envvar="ROCM_WHEELS_RELEASED_BY",
     show_envvar=True,
-    help="Take pages of an index only as one of these public keys (Ed25519, SSH) has signed them.",
+    help="Accept pages of an index only if one of these public keys (Ed25519, SSH) signed them.",
 )
 
 # how it is done
@@ -248,29 +248,27 @@ SET_ENV = Entry(
     "--set-env",
     multiple=True,
     metavar="PROJECT:NAME=VALUE",
-    help="A variable for the build of one project, over all others; may be repeated.",
+    help="A variable for the build of one project, which overrides all others; may be repeated.",
 )
 PLAT = Entry(
     "--plat",
     default="auto",
     show_default=True,
     metavar="auto|TAG",
-    help="Linux tag that wheels must be fit for: manylinux_2_28; auto: the oldest that their symbols allow.",
+    help="Linux tag to repair for, such as manylinux_2_28; auto: the oldest that their symbols allow.",
 )
-REQUIRE_GPU = Entry("--require-gpu", is_flag=True, help="It is a failure when there is no GPU to test.")
+REQUIRE_GPU = Entry("--require-gpu", is_flag=True, help="Fail if there is no GPU to test.")
 JOBS = Entry("--jobs", type=click.IntRange(1), metavar="N", help="How many at a time.")
-DRY_RUN = Entry("--dry-run", is_flag=True, help="Say what would be done, and why; do nothing.")
+DRY_RUN = Entry("--dry-run", is_flag=True, help="Show what would be done, and why; do nothing.")
 
 # what is shown
-DROP_MISSING = Entry(
-    "--drop-missing", is_flag=True, help="Drop wheels that are gone from the pages, and what lay beside them."
-)
+DROP_MISSING = Entry("--drop-missing", is_flag=True, help="Remove wheels that are gone from the pages.")
 ALL = Entry("--all", "everything", is_flag=True, help="All of them.")
 JSON = Entry("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 
 NEW_WHEELS = takes(
     OUTPUT_DIR,
-    DRY_RUN.but(help="Tell what would be done, and why; write nothing."),
+    DRY_RUN.but(help="Show what would be done, and why; write nothing."),
     JSON,
 )
 """What every command that makes new wheels out of wheels takes."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @group("recipe")
 def recipe_group() -> None:
-    """Check and begin recipes: files that say what a project is, and how its wheel is built.
+    """Check recipes, and write new ones: files that describe a project and how its wheel is built.
 
     They are read from --recipe-dir (or `recipe-dir` of the configuration file), recipes/ here, installed
     packages with entry points of the group rocm_wheels.recipes, and our own.
@@ -31,12 +31,11 @@ def recipe_group() -> None:
 @catalogue.JSON
 @click.pass_context
 def check_command(ctx: click.Context, files: tuple[Path, ...], as_json: bool) -> None:
-    """Say what is wrong with recipes, with file, line and column; without a FILE, with all that hold here.
+    """Find errors in recipes, with file, line and column; without a FILE, in all that are used here.
 
-    Those are listed, in the order of their builds, each with where it is. Wrong are unknown keys and values,
-    names that clash, cycles of builds, projects, release lines and hooks that there are not,
-    patterns that no wheel can meet, each TODO of `recipe new` that is left. Ends with 2 where anything is
-    wrong.
+    Without a FILE the recipes are also listed with their files, in build order. Errors are unknown keys and
+    values, names that clash, build cycles, unknown projects, release lines and hooks, patterns that no wheel
+    can match, and each TODO left from `recipe new`. The exit code is 2 if there are any.
 
     \b
     Examples:
@@ -112,10 +111,10 @@ def _pick_faults(faults: Sequence[str], path: Path, recipe: project.Project | No
     help="Checkout whose options and variables are listed.",
 )
 def new_command(name: str, source: Path | None) -> None:
-    """Write a recipe to be filled in, recipes/NAME.yaml; with --from, what a checkout's build reads, too.
+    """Write a template, recipes/NAME.yaml; with --from, list in it what a checkout's build reads.
 
-    That is listed in comments: the options of CMakeLists.txt, and the environment variables that it and
-    setup.py read. Nothing is run.
+    The list is in comments: the options of CMakeLists.txt, and the environment variables that it and setup.py
+    read. Nothing is run.
 
     \b
     Example:
