@@ -58,18 +58,18 @@ def find_artifact_source(options: Mapping[str, Any], platform: str) -> artifact_
 
 @command("rocm fetch")
 @click.argument("include", nargs=-1, metavar="[REGEX]…")
-@option("--exclude", several="*", metavar="REGEX…", help="Leave out files with a name like these.")
+@option("--exclude", several="*", metavar="REGEX…", help="Leave out files whose names match one of these.")
 @catalogue.RUN_ID
 @catalogue.PLATFORM.but(default=PLATFORM, show_default="this one", help="Platform of the build.")
 @option(
     "--artifact-group",
     aliases=("--target",),
     metavar="FAMILY",
-    help="Family of GPUs, where a build names those.",
+    help="Family of GPUs, if the build has families.",
 )
 @catalogue.GFX.but(name="amdgpu_targets", default="", metavar="GFX,…", help="Targets of GPUs [default: all].")
 @catalogue.OUTPUT_DIR.but(
-    default=Path("build/artifacts"), show_default=True, help="Folder for what is fetched."
+    default=Path("build/artifacts"), show_default=True, help="Folder for the artifacts."
 )
 @catalogue.DRY_RUN.but(negatable=True)
 @source_option
@@ -77,13 +77,12 @@ def find_artifact_source(options: Mapping[str, Any], platform: str) -> artifact_
 def fetch_command(
     include: tuple[str, ...], exclude: tuple[str, ...], output_dir: Path, as_json: bool, **options: Any
 ) -> None:
-    """Fetch artifacts of a ROCm build: all, or those whose names one of the regular expressions is found in.
+    """Fetch artifacts of a ROCm build: all, or those whose names match one of the regular expressions.
 
-    Each archive is checked against the digest that is published beside it, and unpacked into a folder of its
-    name. An interrupted run continues where it stopped; what is there already is not fetched again.
-    `rocm packages` takes the folder. The paths of the artifacts are printed. The run is one of TheRock's
-    repository, or of that of the variable GITHUB_REPOSITORY; RELEASE_TYPE says which of its builds: ci, dev,
-    nightly or prerelease [default: ci].
+    Each archive is checked against the digest published beside it, and unpacked into a folder of its name. An
+    interrupted fetch continues where it stopped; existing files are not fetched again. The paths of the
+    artifacts are printed; `rocm packages` takes the folder. The run is of TheRock's repository, or of
+    GITHUB_REPOSITORY; RELEASE_TYPE chooses among its builds: ci, dev, nightly or prerelease [default: ci].
 
     \b
     Example:
@@ -149,9 +148,8 @@ def packages_command(  # noqa: PLR0917 - one parameter an option
 ) -> None:
     """Make the packages rocm, rocm-sdk-core, -libraries, -devel and -device-<gfx>, and rocm-profiler.
 
-    They are made from the artifacts of a ROCm build, or from an installed ROCm.
-
-    The same artifacts give the same bytes. The paths of the wheels are printed.
+    They are made from the artifacts of a ROCm build, or from an installed ROCm. The same artifacts give the
+    same bytes. The paths of the wheels are printed.
 
     \b
     Examples:
@@ -197,14 +195,14 @@ packages_script = widen_command(
 @command("rocm show")
 @catalogue.ROCM_PATH.but(envvar="ROCM_PATH", show_envvar=True, default=Path("/opt/rocm"), show_default=True)
 @catalogue.PYTORCH_DIR.but(
-    help="Source tree of torch: say what that one looks for [default: all that a torch uses]."
+    help="Source tree of torch: show what this one looks for [default: all that any torch uses]."
 )
 @catalogue.JSON
 def show_command(rocm_path: Path, pytorch_dir: Path | None, as_json: bool) -> None:
     """Show what an installed ROCm has for a build: versions, compilers, targets of its libraries.
 
-    What is missing is named, with what torch does without it. `build --rocm-path` ends before it starts where
-    torch's CMake would not do without.
+    It names what is missing, and what torch does without it. `build --rocm-path` refuses to start if torch's
+    CMake needs a missing part.
 
     \b
     Examples:
@@ -274,17 +272,17 @@ _LATEST = "latest"
     flags={"--latest-release": _LATEST},
     help="Version of a nightly or dev tarball; latest: of the newest nightly one.",
 )
-@catalogue.DRY_RUN.but(help="Print what would be taken, and do nothing.")
-@option("--tests/--no-tests", default=False, help="Tests, too.")
+@catalogue.DRY_RUN.but(help="Print what would be installed, and do nothing.")
+@option("--tests/--no-tests", default=False, help="Also install tests.")
 @option("--base-only", is_flag=True, help="Only what every tree has.")
 @catalogue.JSON
 @source_option
 def install_command(output_dir: Path, as_json: bool, **options: Any) -> None:
-    """Install ROCm into a folder: of a run's artifacts, or a nightly or dev tarball.
+    """Install ROCm into a folder, from a run's artifacts, or a nightly or dev tarball.
 
-    The folder is replaced once the new tree is whole; one that holds something else than ROCm is refused. Of
-    a run all artifacts but tests are taken. It is one of TheRock's repository, or of that of the variable
-    GITHUB_REPOSITORY, and of the RELEASE_TYPE (ci, dev, nightly, prerelease) [default: ci].
+    The folder is replaced once the new tree is complete; one with other content than ROCm is refused. A run's
+    artifacts are all installed, except tests. The run is of TheRock's repository, or of GITHUB_REPOSITORY,
+    and of the RELEASE_TYPE (ci, dev, nightly, prerelease) [default: ci].
 
     \b
     Examples:

@@ -60,8 +60,8 @@ def production() -> None:
 def install_rocm(as_json: bool, **options: Any) -> None:
     """Install the ROCm packages into a build environment, and print what they are.
 
-    The environment is made under the work directory, one a (Python, ROCm request); `build`
-    finds it there. An unpinned version is resolved again each time.
+    The environment is in the work directory, one for each Python and ROCm request; `build` finds it there. An
+    unpinned version is resolved again each time.
 
     \b
     Examples:
@@ -94,18 +94,18 @@ def install_rocm(as_json: bool, **options: Any) -> None:
     "--clean/--no-clean",
     default=False,
     show_default=True,
-    help="Throw the build tree of this configuration away first.",
+    help="First delete the build tree of this configuration.",
 )
 @catalogue.JOBS.but(help="Steps at a time [default: by cores].")
 @option("--keep-going", is_flag=True, help="After a failure, continue with what does not need it.")
-@catalogue.DRY_RUN.but(aliases=("--plan",), help="Show the plan, and build nothing; --plan is the same.")
+@catalogue.DRY_RUN.but(aliases=("--plan",), help="Show the plan, and build nothing (also --plan).")
 @catalogue.JSON
 def build(**options: Any) -> None:
-    """Build, check and collect the wheels of every source tree that is there, or of the PROJECTs named.
+    """Build, check and collect the wheels of every source tree, or of the PROJECTs.
 
-    A PROJECT is named as its recipe is, or as its wheel (torch for pytorch), as for `checkout`; one word may
-    be several, with commas. Run again, it does what is missing: a wheel whose inputs did not change is not
-    built again, and a killed build continues in its build tree.
+    A PROJECT has the name of its recipe or of its wheel (torch for pytorch); a list with commas is several.
+    Run it again to build what is missing: a wheel whose inputs did not change is not built again, and a
+    killed build continues in its build tree.
 
     \b
     Example:
@@ -221,7 +221,7 @@ _FILE = GivenPath()
 @build_options.sdk_options
 @build_options.project_options
 @build_options.build_options
-@catalogue.OUTPUT.but(help="Keep the plan: `run-step` goes by it.")
+@catalogue.OUTPUT.but(help="Write the plan, for `run-step`.")
 @option(
     "--format",
     "form",
@@ -234,9 +234,9 @@ _FILE = GivenPath()
 def plan(output: Path | None, form: str, as_json: bool, **options: Any) -> None:
     """Show what `build` would do with the same options: each step, whether it runs, and why.
 
-    Nothing is installed or built. What a step has yet to find out is `known after` it. How a
-    build goes about it (`--jobs`, `--keep-going`, `--clean`) is not part of a plan. Command, environment and
-    inputs: of steps that run in `build --dry-run`, of all in --json.
+    Nothing is installed or built. What a step has yet to find out is shown as `known after` it. `--jobs`,
+    `--keep-going` and `--clean` are not part of a plan. `build --dry-run` also shows command, environment and
+    inputs of steps that run; --json those of all steps.
 
     \b
     Example:
@@ -276,9 +276,9 @@ def plan(output: Path | None, form: str, as_json: bool, **options: Any) -> None:
 @catalogue.WORK_DIR
 @catalogue.JSON
 def why(step: str, run: str | None, as_json: bool, **options: Any) -> None:
-    """Say whether a step of a run would run again now, and all that changed since it was done.
+    """Show whether a step of a run would run again now, and what changed since it was done.
 
-    The run is the newest, or one that is named as for `runs show`: then also why the step ran in it, or why
+    The run is the newest. With RUN, named as for `runs show`, it also shows why the step ran in it, or why
     not.
 
     \b
@@ -343,7 +343,7 @@ _KIND_NAMES = ("trees", "environments", "runs", "rejected", "fresh", "built", "s
 
 @command("clean")
 @catalogue.takes(catalogue.SOURCE_DIR, catalogue.WORK_DIR)
-@option("--older-than", type=Duration(), metavar="TIME", help="What was not used for so long: 7d, 12h.")
+@option("--older-than", type=Duration(), metavar="TIME", help="Only what was unused for so long: 7d, 12h.")
 @option(
     "--kind", "what", multiple=True, type=click.Choice(_KIND_NAMES), help="Only this kind; may be repeated."
 )
@@ -357,12 +357,12 @@ def clean_command(**options: Any) -> None:
     runs          records and logs of runs that have ended
     rejected      wheels that failed their checks
     fresh         wheels left behind before they were checked
-    built         wheels as they were built: without one, it is built again
+    built         wheels as they were built; a missing one is built again
     steps         what each step last did: without it, it is done again
     set-aside     somebody else's build trees that --clean set aside
 
-    The last three go only when --kind names them. Wheels in an output folder, checkouts, and the build tree
-    that is in place in one, are not touched. With --work-dir alone, trees that wait in checkouts stay.
+    The last three go only if --kind names them. Wheels in an output folder, checkouts, and the build tree in
+    use in a checkout, are not touched. With --work-dir alone, waiting trees in checkouts stay.
 
     \b
     Example:

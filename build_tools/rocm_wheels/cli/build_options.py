@@ -75,7 +75,7 @@ packages_options = catalogue.takes(
         default=project_names.DEFAULT_ROCM,
         show_default=True,
         metavar="SPEC",
-        help="Version specifier of the rocm packages, operator included.",
+        help="Version specifier of the rocm packages, with operator.",
     ),
     catalogue.ROCM_EXTRAS.but(default=""),
     catalogue.WORK_DIR,
@@ -112,8 +112,8 @@ def project_options(function: F) -> F:
 
 
 rocm_path_option = catalogue.ROCM_PATH.but(
-    help="Build on this installed ROCm, without packages of it [default: ROCM_PATH, where no packages are"
-    " asked for or installed]."
+    help="Build on this installed ROCm, without its packages [default: ROCM_PATH, if no packages are asked"
+    " for or installed]."
 )
 
 # what is built, and where it goes
@@ -124,22 +124,23 @@ _output_options = catalogue.takes(
     catalogue.OUTPUT_DIR.but(
         short=False, default="dist", show_default=True, help="Where checked wheels go."
     ),  # -o is the file of `plan`
-    catalogue.LOCK.but(help="Build what this lock says, or nothing; ROCm and targets come from it."),
+    catalogue.LOCK.but(help="Build exactly what this lock says, with its ROCm and targets."),
 )
 # what the wheels are for, and how they are called
 _wheel_options = catalogue.takes(
     catalogue.BUILD_GFX,
     catalogue.VERSION_SUFFIX.but(
-        help="Local version [default: +rocm<version of the ROCm packages>]; what a lock says goes before it."
+        help="Local version [default: +rocm<version of the ROCm packages>]; a lock's own version wins."
     ),
     catalogue.PYTHON_WORDS.but(
         multiple=True,
-        help="Build for this path, version or tag; may be repeated [default: the one that runs this script].",
+        help="Python to build for: a path, version or tag; may be repeated [default: the one that runs this"
+        " script].",
     ),
     option(
         "--per-target",
         is_flag=True,
-        help="A set of wheels for each word of --gfx, in a folder of its own.",
+        help="A set of wheels for each word of --gfx, in its own folder.",
     ),
     catalogue.SET_ENV,
 )
@@ -148,7 +149,7 @@ _compiler_options = catalogue.takes(
     option(
         "--allow-unlisted-targets",
         is_flag=True,
-        help="Build also for targets that ROCm does not list: its libraries have no kernels for them.",
+        help="Also build for targets that ROCm does not list, and for which its libraries have no kernels.",
     ),
     option(
         "--compiler-cache",
@@ -156,7 +157,7 @@ _compiler_options = catalogue.takes(
         default="none",
         show_default=True,
         flags={"--use-ccache": "ccache", "--use-sccache": "sccache"},
-        help="Compile through it, where its self-test passes.",
+        help="Compile through this cache, if its self-test passes.",
     ),
 )
 # what is done beside building
@@ -171,20 +172,20 @@ _extra_options = catalogue.takes(
     ),
     catalogue.PLAT.but(
         metavar="auto|none|TAG",
-        help="Linux tag that built wheels are repaired for (`wheel repair`): manylinux_2_28; auto: the oldest"
-        " that their symbols allow; none: they stay as they were built.",
+        help="Linux tag to repair wheels for (`wheel repair`), such as manylinux_2_28; auto: the oldest that"
+        " their symbols allow; none: keep wheels as built.",
     ),
     option(
         "--test",
         "tests",
         multiple=True,
         metavar="KIND",
-        help="Test the wheels afterwards, on a GPU: smoke, torch (its own tests); also smoke,torch.",
+        help="Then test the wheels on a GPU: smoke, torch (its own tests), or smoke,torch.",
     ),
     option(
         "--test-on-cpu",
         is_flag=True,
-        help="With --test: without a GPU, too; tests that need one are skipped then.",
+        help="With --test: also without a GPU; tests that need one are skipped.",
     ),
 )
 APART = [("--python", "--current-env")]  # the active environment has its Python

@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 
 _CHECKOUT_HELP = """Check out projects side by side: one commit of each, tagged, patched, hipified.
 
-A PROJECT is named as its recipe is, or as its wheel (torch for pytorch). torch comes first where it is
-among them: the commits of the others are read in its tree. A project that fails stops none of
-those that need nothing of it. With --lock, without names: every project of the lock. Again: brings a tree
-to the requested commit; changes of yours are never thrown away.
+A PROJECT has the name of its recipe or of its wheel (torch for pytorch). torch is checked out first, because
+its tree pins the commits of others. A failed project stops only those that need it. With --lock and no names:
+every project of the lock. Run it again to move a tree to another commit; your changes are never discarded.
 
 \b
 Examples:
@@ -58,7 +57,7 @@ def _refuse_options_of_one(options: Mapping[str, Any], projects: Sequence[str]) 
 @command("checkout", help=_CHECKOUT_HELP)
 @click.argument("projects", metavar="[PROJECT]…", nargs=-1, shell_complete=complete_with("list_projects"))
 @catalogue.takes(
-    catalogue.ALL.but(help="All that line and platform have."),
+    catalogue.ALL.but(help="All projects of the line and platform."),
     checkout_options.REPO,
     *checkout_options.PIN_OPTIONS,
     catalogue.LINE,

@@ -106,26 +106,26 @@ REPO = catalogue.SOURCE_DIR.but(
 )
 # which commit of which repository one project is at
 PIN_OPTIONS = (
-    catalogue.Entry("--ref", metavar="REF", help="Branch, tag, refs/pull/N/head or commit, of one project."),
-    catalogue.Entry("--origin", metavar="URL", help="Repository to check one project out from."),
+    catalogue.Entry("--ref", metavar="REF", help="Branch, tag, refs/pull/N/head or commit of one project."),
+    catalogue.Entry("--origin", metavar="URL", help="Repository of one project."),
     catalogue.Entry(
         "--branch",
         metavar="NAME",
-        help="Local branch of one project to work on: made, or continued where it is there.",
+        help="Local branch to work on, of one project; made if it does not exist.",
     ),
 )
 COMMIT_HIPIFY = catalogue.Entry(
     "--commit-hipify/--no-commit-hipify",
     default=True,
     show_default=True,
-    help="Commit what hipify wrote; without, HEAD stays the upstream commit.",
+    help="Commit what hipify wrote; otherwise HEAD stays at the upstream commit.",
 )
 # what means the same for one project and for several, and whatever says which commit
 TREE_OPTIONS = (
     catalogue.Entry(
         "--depth",
         type=click.IntRange(min=1, max=2**31 - 1),  # what git can count
-        help="Commits of history to fetch (all; a history that was cut stays so).",
+        help="Commits of history to fetch (all; a shallow history stays shallow).",
     ),
     catalogue.Entry(
         "--submodules/--no-submodules", default=True, show_default=True, help="Fetch submodules too."
@@ -137,7 +137,7 @@ LOCK = catalogue.LOCK.but(help="Take commits and patch sets from a lock (see `ro
 PATCHSET = catalogue.Entry(
     "--patchset",
     metavar="NAME",
-    help="Patch set to apply [default: the one of the ref's line, where there is one].",
+    help="Patch set to apply [default: that of the ref's line, if any].",
 )
 SAVED_PATCHSET = PATCHSET.but(help="Patch set to write [default: the tree's own, else the ref's line].")
 # of the scripts of single projects alone

@@ -36,7 +36,8 @@ _OF_ONE_RUN = {"root_checkout_dir", "work_dir"}
 @build_options.rocm_path_option
 @catalogue.BUILD_GFX
 @catalogue.VENV.but(
-    help="Build and install in this virtual environment, which has ROCm [default: one below --work-dir]."
+    help="Build and install in this virtual environment, which must have ROCm [default: one below"
+    " --work-dir]."
 )
 @catalogue.SET_ENV
 @catalogue.JSON
@@ -45,9 +46,9 @@ def develop_command(ctx: click.Context, /, project: str, as_json: bool, **option
     """Compile PROJECT in its source tree and install it as editable: after each edit, run it again.
 
     The first run installs what is missing and runs the project's front end, as `pip install -e .
-    --no-build-isolation` does, in the environment and the build tree of `build`. Later ones hipify what
-    changed and run ninja, unless something else changed too: setup.py, the environment, targets, variables.
-    PROJECT is pytorch unless another one is named. Without options it is built with those of the last time.
+    --no-build-isolation` does, in the environment and the build tree of `build`. Later runs hipify what
+    changed and run ninja; they run the front end again only if setup.py, the environment, targets or
+    variables changed. PROJECT is pytorch by default. Without options, those of the last run are used.
 
     \b
     Example:
@@ -165,11 +166,11 @@ def shell_command(
 ) -> int | None:
     """Open a shell in which PROJECT can be imported, tested and built by hand, as `dev` builds it.
 
-    With a COMMAND behind --, run that there instead, and leave with its exit code.
+    With a COMMAND after --, run it there instead, and exit with its exit code.
 
     Its variables are those of the build step of the last `dev`: PATH, ROCM_PATH, PYTORCH_ROCM_ARCH,
-    CMAKE_PREFIX_PATH, … PROJECT is pytorch unless another one is named. What pip and `uv pip` install there
-    goes into the environment of `dev`; last on PATH is our own uv.
+    CMAKE_PREFIX_PATH, … PROJECT is pytorch by default. pip and `uv pip` install there into the environment of
+    `dev`; rocm-wheels' uv is last on PATH.
 
     \b
     Examples:

@@ -117,12 +117,12 @@ def _resolve_tools(path: Path, lock: Lock, options: Mapping[str, Any], patches: 
     name="projects",
     multiple=True,
     metavar="NAME",
-    help="Project to lock; may be repeated [default: all that line and platform have].",
+    help="Project to lock; may be repeated [default: all of the line and platform].",
 )
 @command.option("--pytorch-ref", metavar="REF", help="Ref of pytorch.")
 @command.option("--pytorch-origin", metavar="URL", help="Repository of pytorch.")
 @command.option("--triton-ref", metavar="REF", help="Ref of triton.")
-@command.option("--triton-origin", metavar="URL", help="Repository of triton, which no pin names.")
+@command.option("--triton-origin", metavar="URL", help="Repository of triton; no pin names one.")
 @catalogue.MANIFEST
 @catalogue.ROCM.but(name="rocm_version", metavar="V", help="Version of the ROCm packages.")
 @catalogue.GFX.but(name="pytorch_rocm_arch", metavar="LIST", help="gfx targets or families, by commas.")
@@ -131,14 +131,13 @@ def _resolve_tools(path: Path, lock: Lock, options: Mapping[str, Any], patches: 
     help="Pythons to build for, by commas [default: the line's].",
 )
 @catalogue.LOCAL_VERSION.but(
-    help="Part of all versions before +rocm…, to tell builds of one version apart; {date} is today's (UTC):"
-    " nightly{date}.17 for 2.13.0+nightly20261122.17.rocm10.1.",
+    help="Part of all versions before +rocm…, to distinguish builds of one version; {date} is today (UTC):"
+    " nightly{date}.17 gives 2.13.0+nightly20261122.17.rocm10.1.",
 )
 @command.option(
     "--name-torch",
     is_flag=True,
-    help="Have the version of torch in those of all others, so that one index can have sets of several"
-    " torches.",
+    help="Put torch's version into those of all others, so that one index can hold sets of several torches.",
 )
 @catalogue.PLATFORM.but(
     default=checkout_options.detect_platform(), show_default="this one", help="Platform that is built on."
@@ -148,10 +147,9 @@ def _resolve_tools(path: Path, lock: Lock, options: Mapping[str, Any], patches: 
 def make_command(**given: Any) -> None:
     """Pin every repository of a set in one file.
 
-    Each ref is resolved once, submodules included, without checking anything out. Which commit of a project:
-    that of options or of the variables ROCM_WHEELS_<PROJECT>_REF and _ORIGIN, else the pin in torch's commit,
-    else the release line, else the recipe's default. A commit that a checkout or a mirror has is read there;
-    nothing is added to them.
+    Each ref is resolved once, submodules included, without checking anything out. A project's commit comes
+    from options or the variables ROCM_WHEELS_<PROJECT>_REF and _ORIGIN, else the pin in torch's commit, else
+    the release line, else the recipe. Commits of a checkout or mirror are read there, without changing it.
 
     \b
     Example:
@@ -349,16 +347,16 @@ def _parse_pythons(text: str | None) -> tuple[str, ...]:
 @catalogue.ROCM_INDEX
 @catalogue.FIND_LINKS.but(metavar="DIR|URL")
 @catalogue.ROCM_EXTRAS.but(
-    help="More extras of rocm, such as device-gfx942 [default: those that the lock has].",
+    help="More extras of rocm, such as device-gfx942 [default: those of the lock].",
 )
 @checkout_options.REPO
 @catalogue.JSON
 def update_command(**given: Any) -> None:
     """Resolve the refs of the projects of a lock again, or of those named, and say what changed.
 
-    A project whose commit torch pins takes the pin of the lock's torch; one that was locked by a branch or
-    tag takes what that is now. The others stay as they are. The word tools stands for what all of them are
-    built with: build tools and ROCm's packages, with digests, for the Pythons of the lock.
+    A project that torch pins gets the pin of the lock's torch; one that was locked by a branch or tag gets
+    its current commit. Other projects stay as they are. The word tools means what all of them are built with:
+    build tools and ROCm's packages, with digests, for the Pythons of the lock.
 
     \b
     Examples:
@@ -435,9 +433,9 @@ def _compare_locks(old: Lock, new: Lock, options: Mapping[str, Any]) -> dict[str
 def diff_command(**given: Any) -> None:
     """Show what changed between two locks: projects, submodules, ROCm, targets, and the commits between.
 
-    A and B are locks, or manifests of TheRock's scripts. Commits are listed where a checkout
-    (--source-dir) or a mirror (ROCM_WHEELS_MIRROR_DIR) has both ends; else the page of GitHub, GitLab or
-    another host that compares them is named. No server is asked.
+    A and B are locks, or manifests of TheRock's scripts. Commits are listed if a checkout (--source-dir) or a
+    mirror (ROCM_WHEELS_MIRROR_DIR) has both ends; otherwise the compare URL of GitHub, GitLab or another host
+    is printed. No server is asked.
 
     \b
     Examples:

@@ -175,9 +175,9 @@ _MOST_RUNS = 20
 @catalogue.WORK_DIR
 @catalogue.JSON
 def list_command(as_json: bool, **options: Any) -> None:
-    """List the newest runs of a work directory, the newest first; --json lists all.
+    """List the latest runs of a work directory, newest first; --json lists all.
 
-    A run without an end whose process is gone is called killed.
+    A run whose process is gone without an end is shown as killed.
 
     \b
     Examples:
@@ -212,11 +212,10 @@ def list_command(as_json: bool, **options: Any) -> None:
 @catalogue.WORK_DIR
 @catalogue.JSON
 def show_command(run: str | None, as_json: bool, **options: Any) -> None:
-    """Show a run [default: the newest at work, else the newest].
+    """Show a run [default: the newest active one, else the newest].
 
-    Of a run at work, from another terminal: what it is at now. For every step at work: how long, how much
-    longer (when that can be estimated), the memory that its programs hold, and the last line of its log. Of
-    one that has ended: its steps, wheels and failures.
+    For an active run, from another terminal: each running step with its time, the estimated rest, the memory
+    of its programs and the last line of its log. For an ended run: its steps, wheels and failures.
 
     \b
     Examples:
@@ -252,7 +251,7 @@ def show_command(run: str | None, as_json: bool, **options: Any) -> None:
     show_default=True,
     help="page: for a browser. trace: when everything ran, for ui.perfetto.dev or chrome://tracing.",
 )
-@catalogue.OUTPUT.but(help="Where it goes; - is stdout [default: report.html or trace.json].")
+@catalogue.OUTPUT.but(help="File to write; - is stdout [default: report.html or trace.json].")
 @catalogue.JSON
 def report_command(run: str | None, form: str, output: Path | None, as_json: bool, **options: Any) -> None:
     """Write what a run did as one web page that needs no network [default: the newest run].
@@ -320,15 +319,13 @@ def _run_as_json(run: run_record.RecordedRun) -> dict[str, object]:
 
 @command.command("run-step")
 @click.argument("step", shell_complete=command.complete_with("list_steps"))
-@catalogue.PLAN.but(
-    required=True, help="A plan that `plan -o` or a run (plan.json in its folder) has written."
-)
+@catalogue.PLAN.but(required=True, help="A plan written by `plan -o` or by a run (plan.json in its folder).")
 def run_step(step: str, plan_file: Path) -> None:
-    """Do one step of a plan, if it is not done: here, in a cluster job or in CI.
+    """Run one step of a plan, if it is not done: here, in a cluster job or in CI.
 
-    `build` itself starts exactly this line for each of its steps. What the step needs must be done. A plan
-    holds no password: of an index or a page that has one, ROCM_WHEELS_INDEX_URL or ROCM_WHEELS_FIND_LINKS
-    says the whole address.
+    `build` starts exactly this command for each of its steps. The steps that it needs must be done. A plan
+    holds no passwords: if the address of an index or page has one, set ROCM_WHEELS_INDEX_URL or
+    ROCM_WHEELS_FIND_LINKS to the whole address.
 
     \b
     Examples:

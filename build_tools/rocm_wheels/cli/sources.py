@@ -44,7 +44,7 @@ def _choose_trees(names: Sequence[str], repo: Path | None) -> dict[str, Path]:
 @checkout_options.REPO
 @catalogue.JSON
 def status_command(projects: tuple[str, ...], repo: Path | None, as_json: bool) -> None:
-    """Say what source trees are: upstream, patched, hipified, changed by you.
+    """Show which source trees are patched, hipified or changed by you.
 
     \b
     Examples:
@@ -67,7 +67,7 @@ def status_command(projects: tuple[str, ...], repo: Path | None, as_json: bool) 
 def hipify_command(projects: tuple[str, ...], repo: Path | None, commit_hipify: bool, as_json: bool) -> None:
     """Hipify source trees again, after an edit; only files whose content changes get a new time.
 
-    All that are there, or the PROJECTs named.
+    All trees, or those of the PROJECTs.
 
     \b
     Examples:
@@ -103,7 +103,7 @@ def hipify_tree(project: str, tree: Path, *, commit: bool) -> None:
 @checkout_options.SAVED_PATCHSET
 @catalogue.JSON
 def save_patches_command(project: str, repo: Path | None, as_json: bool, **options: Any) -> None:
-    """Write the commits on top of a tree's diffbase tags to a patch set, for checkout to apply.
+    """Write the commits on top of a tree's diffbase tags to a patch set, which checkout applies.
 
     \b
     Examples:
@@ -122,14 +122,14 @@ def save_patches_command(project: str, repo: Path | None, as_json: bool, **optio
     "--branch",
     required=True,
     metavar="NAME",
-    help="Branch to make, in the tree and in submodules with commits of yours.",
+    help="Branch to make, in the tree and in submodules with your commits.",
 )
 @catalogue.JSON
 def export_command(projects: tuple[str, ...], repo: Path | None, branch: str, as_json: bool) -> None:
     """Write your commits in a source tree as a branch on upstream's commit, without what hipify wrote.
 
-    Commits that hold nothing else are left out, and named. Authors, dates and messages stay. Files, index and
-    HEAD are not touched; a branch of that name that has other commits is refused.
+    Commits with nothing else are left out, and named. Authors, dates and messages stay. Files, index and HEAD
+    are not changed; an existing branch with other commits is refused.
 
     \b
     Examples:
