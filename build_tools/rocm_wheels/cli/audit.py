@@ -34,14 +34,13 @@ _REPORT_SUFFIXES = (".html", ".sarif", ".xml")
 @catalogue.SET.but(
     name="place",
     metavar="DIR|INDEX|LOCK",
-    help="Audit these wheels as a set, too: a folder, an index, a pylock.toml, or a set.json of a store. "
-    "Without WHEELs, each wheel of it is audited.",
+    help="Also audit these wheels as a set: a folder, an index, a pylock.toml, or a set.json of a store."
+    " Without WHEELs, audit each wheel of it.",
 )
 @command.option(
     "--against",
     metavar="WHEEL|DIR|INDEX|LOCK",
-    help="Compare with an older wheel, or with the wheels of an older set: what was lost, and what changed "
-    "beyond the limits.",
+    help="Compare with an older wheel or set: report what is gone, and what changed beyond the limits.",
 )
 @catalogue.PLAN.but(
     name="plan", help="What the set must hold: the output of `matrix --json` or `plan --json`."
@@ -50,12 +49,13 @@ _REPORT_SUFFIXES = (".html", ".sarif", ".xml")
     "--recipe",
     metavar="NAME",
     aliases=("--project",),
-    help="Hold every WHEEL to the recipe of this project, whatever it is called.",
+    help="Hold every WHEEL to the recipe of this project, whatever its name.",
 )
 @command.option(
     "--by-recipe",
     is_flag=True,
-    help="Hold each WHEEL to the recipe of its project, found by its name. So do --gfx, --rocm and --python.",
+    help="Hold each WHEEL to the recipe of its project, found by its name. Implied by --gfx, --rocm and"
+    " --python.",
 )
 @catalogue.GFX.but(help="Targets that they were built for: gfx942,gfx1100.")
 @catalogue.ROCM.but(name="rocm_version", help="Version of ROCm that they were built with.")
@@ -65,16 +65,16 @@ _REPORT_SUFFIXES = (".html", ".sarif", ".xml")
 @command.option(
     "--strict",
     is_flag=True,
-    help="Have WHEEL, RECORD and variant.json as formats want them: what is a warning there is an error.",
+    help="Make warnings about the form of WHEEL, RECORD and variant.json errors.",
 )
 @catalogue.LOCAL_LINKS.but(
-    help="Wheels that METADATA requires, to look in for what libraries need. May be given several times."
+    help="Wheels that METADATA requires, searched for needed libraries. May be given several times."
 )
 @command.option(
     "--ignore",
     multiple=True,
     metavar="CHECK[:FILE]",
-    help="Let findings of a check pass, for files that a glob names. May be given several times.",
+    help="Ignore findings of a check, for files that match a glob. May be given several times.",
 )
 @catalogue.POLICY.but(
     help="YAML file of exceptions, each with owner, reason and end date, and of limits for --against."
@@ -85,15 +85,15 @@ _REPORT_SUFFIXES = (".html", ".sarif", ".xml")
     multiple=True,
     type=GivenPath(),
     metavar="FILE",
-    help="Write the findings in the form that FILE ends with: .html, .sarif (2.1.0), .xml (JUnit). "
-    "May be given several times.",
+    help="Write the findings in the form of FILE's ending: .html, .sarif (2.1.0), .xml (JUnit). May be given"
+    " several times.",
 )
 @command.option(
     "--explain",
     is_flag=False,
     flag_value=_EVERY_CHECK,
     metavar="[CHECK]",
-    help="Say what a check looks for, why, and what to do; without CHECK, list all. Then leave.",
+    help="Explain what a check looks for, why, and what to do; without CHECK, list all. Then exit.",
 )
 @catalogue.takes(catalogue.JSON)
 def audit_command(
@@ -104,18 +104,18 @@ def audit_command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Audit WHEELs of anybody, for Linux and Windows, without a GPU; and whether those of a set agree.
+    """Audit anybody's WHEELs, for Linux and Windows, without a GPU; and check whether those of a set agree.
 
-    Errors break on a machine that the tags promise, or are what an index refuses; warnings are untidy, and
-    work; notes are worth knowing. Exit code 14 with any error. A recipe adds what its wheel must be
-    (--by-recipe; `rocm-wheels set check` makes evidence of such an audit). Device wheels are read with their
-    host wheel, too. On GitHub errors and warnings become annotations.
+    An error fails on a machine that the tags promise, or an index refuses it; a warning is untidy, but works;
+    a note is worth knowing. The exit code is 14 if there are errors. --by-recipe also holds each wheel to its
+    recipe (`rocm-wheels set check` makes evidence of such an audit). Device wheels are also read together
+    with their host wheel. On GitHub errors and warnings become annotations.
 
-    With --set the wheels of a set count for each other, and WHEELs are part of it: the ones that are to be
-    added to an index, for example. Wheels at URLs are downloaded, and removed in the end.
+    With --set the wheels of a set may require each other, and WHEELs are part of it: for example, those that
+    you want to add to an index. Wheels at URLs are downloaded to a temporary folder.
 
-    With --against each wheel is compared with that of the same project, Python, platform and label there:
-    files, libraries, targets, kernels, sizes, requirements. With --set, so are the wheels that there are.
+    With --against each wheel is compared with the older one of the same project, Python, platform and label:
+    files, libraries, targets, kernels, sizes, requirements. With --set, also which wheels there are.
 
     \b
     Examples:

@@ -24,20 +24,20 @@ _PUT_BACK_TIP = "a set never changes: put the file back from a copy of the store
 
 @command("wheel finalize", together=[("--store", "--set")])
 @click.argument("wheels", nargs=-1, type=options.wheel_file, metavar="[WHEEL]...")
-@catalogue.STORE.but(help="Take the wheels, and the locks, of a set in this store.")
+@catalogue.STORE.but(help="Use the wheels, and the locks, of a set in this store.")
 @catalogue.SET.but(help="The set of --store, or how its id begins.")
 @option(
-    "--to", multiple=True, metavar="PROJECT=V", help="The whole new version, where the rule is not meant."
+    "--to", multiple=True, metavar="PROJECT=V", help="The whole new version, in place of the computed one."
 )
-@option("--keep", multiple=True, metavar="PROJECT", help="Take its wheels as they are.")
+@option("--keep", multiple=True, metavar="PROJECT", help="Keep its wheels as they are.")
 @catalogue.ROCM.but(
     multiple=True,
     metavar="[OLD=]V",
-    help="What their ROCm is called now (7.1.0 for 7.1.0rc1): labels and pins follow.",
+    help="The final version of their ROCm (7.1.0 for 7.1.0rc1); labels and pins follow.",
 )
 @catalogue.takes(
     catalogue.OUTPUT_DIR.but(required=True, help="Folder for the wheels, for `set stage`."),
-    catalogue.DRY_RUN.but(help="Tell what would become of the wheels; write nothing."),
+    catalogue.DRY_RUN.but(help="Show what would become of the wheels; write nothing."),
     catalogue.JSON,
 )
 def finalize_command(  # noqa: PLR0917 - click passes them by name
@@ -51,11 +51,11 @@ def finalize_command(  # noqa: PLR0917 - click passes them by name
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Make wheels with final versions of WHEELs that belong together, or of a set, with pre-releases.
+    """Make wheels with final versions of pre-releases: of WHEELs that belong together, or of a set.
 
-    Every wheel is written anew, or named with --keep: version, file name, folders, RECORD, pins between the
-    wheels, and the versions that its Python files state. All else is copied as it is. Nothing is known of the
-    new wheels: they are staged as a set of their own, and tested.
+    Every wheel is rewritten, or named with --keep: version, file name, folders, RECORD, pins between the
+    wheels, and the versions that its Python files state. Everything else is copied unchanged. The new wheels
+    have no evidence: stage them as a new set, and test it.
 
     \b
     Examples:

@@ -25,8 +25,8 @@ _FILE = options.RegularFile()
 @click.argument("wheels", nargs=-1, type=_FILE, metavar="[FILE]...")
 @catalogue.FAMILIES.but(
     multiple=True,
-    help="Put FILEs into the index of this GPU family; without FILEs, a folder in DIR with wheels of one: "
-    "asked for once, remembered, and can be repeated.",
+    help="Put FILEs into the index of this GPU family; without FILEs, a folder in DIR with a family's wheels"
+    " (remembered, may be repeated).",
 )
 @catalogue.DROP_MISSING
 @command.option(
@@ -34,7 +34,7 @@ _FILE = options.RegularFile()
     "startup_files",
     multiple=True,
     metavar="NAME",
-    help="Take wheels with this .pth, which Python reads whenever it starts (a glob). Can be repeated.",
+    help="Accept wheels with this .pth, which Python reads whenever it starts (a glob). Can be repeated.",
 )
 @catalogue.PUBLIC_URL.but(
     help="Where people see DIR: pages name provenance objects (FILE.provenance, PEP 740) by their whole URL."
@@ -48,18 +48,18 @@ def build(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Put FILEs into the index DIR, all or none, and write their pages; without FILEs, those of all of DIR.
+    """Put FILEs into the index DIR, all or none, and write their pages; without FILEs, index all of DIR.
 
-    FILEs are wheels and source distributions; DIR is made when it is missing. What the index has with the
-    same bytes is left; with other bytes it is an error, since what is published is never replaced. A
-    provenance object beside a FILE (FILE.provenance, PEP 740) comes along; one of another file is an error.
+    FILEs are wheels and source distributions; DIR is made if it is missing. A file that the index has with
+    the same bytes is kept; other bytes are an error, because a published file is never replaced. A provenance
+    object beside a FILE (FILE.provenance, PEP 740) comes along; one of another file is an error.
 
-    Without FILEs the pages are of what lies in DIR and in the folders of projects in it. A wheel that is
-    known by its name, size and time is not read again; pages that would be the same stay untouched. A wheel
-    that is gone, or has other bytes than before, is an error.
+    Without FILEs it indexes what lies in DIR and in its project folders. A wheel with known name, size and
+    time is not read again; unchanged pages are not written. A wheel that is gone, or has other bytes than
+    before, is an error.
 
-    To take wheels out, delete the files and drop them. Whoever has pinned them finds them gone: yank is the
-    friendlier way.
+    To remove wheels, delete the files and run with --drop-missing. Users who pinned them can no longer
+    install them; after `index yank` they can.
 
     \b
     Examples:
@@ -94,13 +94,13 @@ def build(
 @command.command("index yank", apart=[("--unyank", "--reason")])
 @click.argument("folder", type=_PATH, metavar="DIR")
 @click.argument("words", nargs=-1, required=True, metavar="WHEEL|NAME==VERSION...")
-@command.option("--reason", metavar="TEXT", help="Why: installers show it.")
-@command.option("--unyank", is_flag=True, help="Take it back.")
+@command.option("--reason", metavar="TEXT", help="The reason, which installers show.")
+@command.option("--unyank", is_flag=True, help="Undo it.")
 @catalogue.JSON
 def yank(folder: Path, words: tuple[str, ...], reason: str | None, unyank: bool, as_json: bool) -> None:
-    """Yank wheels (PEP 592): they are installed only where their exact version is asked for.
+    """Yank wheels (PEP 592): installers then take them only for their exact version.
 
-    DIR is an index, or the folder of a GPU family in it, whose own wheels are meant then.
+    DIR is an index, or the folder of a GPU family in it (for its own wheels).
 
     \b
     Examples:
@@ -120,7 +120,7 @@ def yank(folder: Path, words: tuple[str, ...], reason: str | None, unyank: bool,
 @click.argument("owners_file", type=_FILE, metavar="OWNERS")
 @click.argument("target", metavar="DIR|s3://…")
 @catalogue.DROP_MISSING.but(help="Drop names of which their owners have no files any more.")
-@catalogue.DRY_RUN.but(help="Read everything, say what would change, and write nothing.")
+@catalogue.DRY_RUN.but(help="Read everything, show what would change, and write nothing.")
 @catalogue.JSON
 def federate(owners_file: Path, target: str, drop_missing: bool, dry_run: bool, as_json: bool) -> None:
     """Make an index of several: one page a name, from its owner alone. Files stay where they are.
@@ -192,15 +192,15 @@ def read_source_date(env: Mapping[str, str]) -> str:
 
 @command.command("index verify")
 @click.argument("index", metavar="DIR|URL")
-@command.option("--full", is_flag=True, help="Hash every file: each is read, or downloaded, whole.")
+@command.option("--full", is_flag=True, help="Hash every file, which reads or downloads all of it.")
 @catalogue.JSON
 def verify(index: str, full: bool, as_json: bool) -> None:
     """Read an index as pip and uv do, and list what is wrong; the exit code is 14 then.
 
-    Every page, link, METADATA and variants.json is looked at; METADATA is compared with that in the wheels
-    (on a server by asking for ranges). Files are hashed with --full; in a folder also those that changed
-    since they were hashed. Of a folder, the indexes of its families are read too, and every page is compared
-    with what would be written.
+    It reads every page, link, METADATA and variants.json, and compares METADATA with that in the wheels (on a
+    server by range requests). It hashes files with --full, in a folder also those that changed since they
+    were hashed. In a folder it also reads the indexes of families, and compares every page with what would be
+    written.
 
     \b
     Examples:
@@ -235,11 +235,11 @@ def verify(index: str, full: bool, as_json: bool) -> None:
         raise errors.AuditError(f"{tables.format_count(len(report.errors), 'fault')} in {index}")
 
 
-_RESOLVE_HELP = """Find out what pip and uv would pick from INDEX (a folder or URL) and new wheels.
+_RESOLVE_HELP = """Check what pip and uv would pick from INDEX (a folder or URL) and NEW wheels.
 
-Both run for real, as dry runs, for each new distribution and Python. When one does not pick the newest build
-the exit code is 14, with the reason. Newest is, of the highest version (local part aside), the build with
-the latest date in its version, else the only new one, else what --expect says.
+It runs both as dry runs, for each new distribution and Python. If one does not pick the newest build, the
+exit code is 14, with the reason. The newest build is that of the highest version (without local part) with
+the latest date in its version, else the only new one, else that of --expect.
 
 \b
 Why this happens (PEP 440): local parts are compared field by field, fields are
@@ -265,15 +265,15 @@ Examples:
 @click.argument("new", nargs=-1, required=True, type=_FILE, metavar="NEW...")
 @catalogue.PYTHON_VERSIONS.but(
     multiple=True,
-    help="Python of the user's machine, like 3.12; can be repeated [default: those of the new wheels].",
+    help="Python of the user's machine, such as 3.12; can be repeated [default: those of the new wheels].",
 )
-@catalogue.PLATFORM.but(help="That of the user's machine, x86_64 [default: that of the new wheels].")
-@catalogue.PRE.but(help="The user asks for pre-releases too.")
+@catalogue.PLATFORM.but(help="Platform of the user's machine, x86_64 [default: that of the new wheels].")
+@catalogue.PRE.but(help="Let the user ask for pre-releases.")
 @command.option(
     "--expect",
     multiple=True,
     metavar="NAME==VERSION",
-    help="What is to be picked of a distribution; can be repeated.",
+    help="The version that should be picked; can be repeated.",
 )
 @catalogue.JSON
 def resolve_command(
@@ -309,21 +309,20 @@ def resolve_command(
 
 _COMMANDS = {
     "build": ("index:build", "Put wheels into an index, all or none, and write its pages."),
-    "yank": ("index:yank", "Yank wheels, with a reason, or take that back."),
+    "yank": ("index:yank", "Yank wheels, with a reason, or undo that."),
     "federate": ("index:federate", "Make an index of several, with one owner for each name."),
     "verify": ("index:verify", "Read an index as pip and uv do, and list what is wrong."),
-    "resolve-check": ("index:resolve_command", "See whether pip and uv would pick the newest build."),
+    "resolve-check": ("index:resolve_command", "Check whether pip and uv would pick the newest build."),
 }
 _INDEX_HELP = """Static package indexes: PEP 503, 658, 691, 700, 714, variants (PEP 825).
 
-DIR is what a web server gives out: `pip install --index-url https://host/DIR/ torch`. It holds the wheels
+A web server serves DIR: `pip install --index-url https://host/DIR/ torch`. It holds the wheels
 (DIR/<project>/), pages for people and installers, METADATA beside each wheel, a page for --find-links
-(links.html), and an index for each GPU family (DIR/<family>/: its own wheels and those of DIR itself;
-wheels of families have the same names and other bytes, so they never share a page).
+(links.html), and an index for each GPU family (DIR/<family>/: its own wheels and those of DIR; wheels of
+different families have the same names and different bytes, so they never share a page).
 
-What is known of the wheels is in the JSON pages; DIR/.index need not be uploaded. One writer at a time
-changes an index, others wait; to an object store, upload from one place: files first, then pages, root
-pages last.
+You need not upload DIR/.index. One writer at a time changes an index, others wait. Upload to an object store
+from one place: files first, then pages, root pages last.
 """
 
 

@@ -94,28 +94,28 @@ def _print_plans(plans: Sequence[wheel_plan.WheelPlan], written: Sequence[Any], 
 @command.option(
     "--label", metavar="L", help="Label instead of one made from the properties, like rocm7.2_gfx942."
 )
-@catalogue.ROCM.but(name="rocm_version", help="ROCm the wheel was made with; by default its metadata tell.")
+@catalogue.ROCM.but(name="rocm_version", help="ROCm that the wheel was made with [default: by its metadata].")
 @command.option(
     "--rocm-property",
     type=click.Choice(["bundled", "host"]),
     default="bundled",
     show_default=True,
-    help="bundled: the wheel brings or requires its ROCm. host: it needs that version on the machine.",
+    help="bundled: the wheel contains or requires its ROCm. host: it needs that version on the machine.",
 )
 @command.option(
     "--provider",
     type=click.Choice(["rocm-bootstrap", "own", "static"]),
     default="rocm-bootstrap",
     show_default=True,
-    help="Who reports the GPUs: AMD's plugin; ours, where nobody else can publish rocm-variant-provider; a"
-    " list of the targets of these wheels.",
+    help="Who reports the GPUs: AMD's plugin; ours, if nobody else can publish rocm-variant-provider; a list"
+    " of the targets of these wheels.",
 )
 @command.option("--null", is_flag=True, help="Stamp as the variant for every machine, without any property.")
 @command.option(
     "--join",
     type=options.wheel_file,
     multiple=True,
-    help="A stamped wheel or -variants.json of the release: its namespaces and providers are taken over.",
+    help="A stamped wheel or -variants.json of the release, whose namespaces and providers to use.",
 )
 @catalogue.NEW_WHEELS
 def stamp_command(  # noqa: PLR0917 - click passes them by name
@@ -129,9 +129,9 @@ def stamp_command(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Make variant wheels (PEP 825) of plain ones.
 
-    Targets are what the tables of the device code say; a wheel without any is for those of --gfx. The wheels
-    themselves stay; all stamps are decided before one is there. +rocm7.2 and +cpu leave the version, and the
-    pins on sibling wheels: all variants of a release have one version.
+    Targets are read from the tables of the device code; a wheel without any is for those of --gfx. The WHEELs
+    are kept; all new ones are written, or none. +rocm7.2 and +cpu are removed from the version and from pins
+    on sibling wheels, because all variants of a release have one version.
 
     \b
     Examples:
@@ -176,14 +176,14 @@ def stamp_command(  # noqa: PLR0917 - click passes them by name
 def prune_command(
     wheels: tuple[Path, ...], targets: str, output_dir: Path, dry_run: bool, as_json: bool
 ) -> None:
-    """Make thin wheels out of fat ones: keep the device code of some targets only.
+    """Make thin wheels of fat ones: keep the device code of some targets only.
 
-    WHEELs may be anybody's. Code objects in libraries (Linux and Windows), on their own, and kernel databases
-    (rocBLAS, hipBLASLt, hipSPARSELt, MIOpen, aotriton) are kept where they run on a target of the list;
-    METADATA and all else stays, the name too, and RECORD follows. A target that a wheel has no code for is
-    refused with exit code 13, and so is what PyPI would refuse; then no wheel is written.
+    WHEELs may be anybody's. It keeps what runs on a target of the list: code objects in libraries (Linux and
+    Windows), single code objects, and kernel databases (rocBLAS, hipBLASLt, hipSPARSELt, MIOpen, aotriton).
+    The name, METADATA and everything else stay; RECORD follows. If a wheel has no code for a target, or PyPI
+    would refuse the result, the exit code is 13 and no wheel is written.
 
-    Libraries of Linux lose their empty pages: strip them before, not afterwards. DLLs keep zeros in them.
+    Libraries of Linux lose their empty pages: strip them before, not afterwards. In DLLs these become zeros.
 
     \b
     Examples:
@@ -210,8 +210,8 @@ def prune_command(
 @command.command("wheel fat")
 @options.wheels_argument
 @catalogue.ROCM_WHEELS.but(required=True)
-@catalogue.GFX.but(required=True, help="Targets that it is for: gfx942,gfx1100.")
-@catalogue.BUILD_TAG.but(help="Build tag of its name: 1fat beside the thin one in a store.")
+@catalogue.GFX.but(required=True, help="Targets of the new wheel: gfx942,gfx1100.")
+@catalogue.BUILD_TAG.but(help="Build tag in its name, such as 1fat, to tell it from the thin one.")
 @catalogue.NEW_WHEELS
 def fat_command(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
@@ -224,10 +224,10 @@ def fat_command(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Make WHEELs of torch that carry their ROCm: one file, which needs no ROCm package.
 
-    What torch's libraries need of ROCm's wheels is taken from them, with kernels for the targets only, and
-    loaded from inside torch. The version stays, because companions pin it: so a fat and a thin wheel must
-    not share an index; --build-tag lets them share a folder. A missing library, or a target without kernels
-    of a library, is refused with exit code 13; then no wheel is written.
+    The parts of ROCm's wheels that torch's libraries need, with kernels for the targets only, are loaded from
+    inside torch. The version stays, because companions pin it, so a fat and a thin wheel must not share an
+    index; --build-tag lets them share a folder. If a library is missing, or has no kernels for a target, the
+    exit code is 13 and no wheel is written.
 
     \b
     Examples:
@@ -318,14 +318,14 @@ def split_command(
 ) -> None:
     """Split wheels into a host wheel and device wheels, in the layout of ROCm's own packages.
 
-    The host wheel has no device code: it needs a ROCm whose runtime reads .kpack archives, and one device
-    wheel for each GPU, which its extras require: torch[device-gfx942]. A GPU's download shrinks, and storage
-    grows: archives compress each kernel by itself. With --group family (gfx110x, gfx9_4) there are fewer
-    wheels, of about the same size in all, and each download has the code of several targets.
+    The host wheel has no device code. It needs a ROCm whose runtime reads .kpack archives, and a device wheel
+    for each GPU, which its extras require: torch[device-gfx942]. The download for one GPU shrinks, but
+    storage grows, because archives compress each kernel by itself. With --group family (gfx110x, gfx9_4)
+    there are fewer wheels, of about the same total size, and each download has the code of several targets.
 
-    WHEELs may be anybody's, for Linux or Windows. One without device code, a variant, one that is split
-    already, and code that no archive can hold are refused with exit code 13, a damaged one with 2; then no
-    wheel is written. Strip libraries before, not afterwards.
+    WHEELs may be anybody's, for Linux or Windows. A wheel without device code, a variant, an already split
+    wheel, and code that no archive can hold are exit code 13, a damaged wheel 2; then no wheel is written.
+    Strip libraries before, not afterwards.
 
     \b
     Examples:
@@ -354,11 +354,11 @@ def split_command(
 )
 @catalogue.takes(catalogue.DRY_RUN, catalogue.JSON)
 def join_command(wheels: tuple[Path, ...], output_dir: Path, dry_run: bool, as_json: bool) -> None:
-    """Join host wheels with their device wheels: wheels that have their device code inside.
+    """Join host wheels with their device wheels: the new wheels have their device code inside.
 
     WHEELs are host and device wheels, in any order, also those of ROCm's own splitter. The new wheel has the
-    code of all device wheels that were named; METADATA loses the extras of devices. A kernel that none of
-    them has is refused with exit code 13; then no wheel is written.
+    code of all device wheels that you name, and no extras of devices. If a kernel is in none of them, the
+    exit code is 13 and no wheel is written.
 
     \b
     Examples:
@@ -389,9 +389,9 @@ def join_command(wheels: tuple[Path, ...], output_dir: Path, dry_run: bool, as_j
 @options.wheels_argument
 @catalogue.PLAT
 @catalogue.LOCAL_LINKS.but(
-    help="Wheels that METADATA requires: what they have stays outside. May be given several times."
+    help="Wheels that METADATA requires; their libraries stay outside. May be given several times."
 )
-@catalogue.PYTHON.but(help="Interpreter whose installed packages count as those of --find-links do.")
+@catalogue.PYTHON.but(help="Python whose installed packages count like those of --find-links.")
 @command.option(
     "--library-dir",
     multiple=True,
@@ -403,7 +403,7 @@ def join_command(wheels: tuple[Path, ...], output_dir: Path, dry_run: bool, as_j
     "--exclude",
     multiple=True,
     metavar="NAME",
-    help="Library that users have, on your word: libnuma.so.1. May be given several times.",
+    help="Library that users must have themselves: libnuma.so.1. May be given several times.",
 )
 @catalogue.NEW_WHEELS
 def repair_command(  # noqa: PLR0917 - click passes them by name
@@ -419,10 +419,11 @@ def repair_command(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Repair WHEELs: platform tag, libraries from outside, run paths.
 
-    The tag is computed from symbol versions by auditwheel's tables. What required packages have stays
-    outside; what nothing has is grafted from --library-dir, by auditwheel or delvewheel, or is an error.
-    Entries of builders' machines leave run paths. The WHEELs count as --find-links too; they stay, and all
-    are written or none. Exit code 13 for a wheel that cannot be repaired. Repair before `wheel stamp`.
+    The tag is computed from symbol versions by auditwheel's tables. Libraries of required packages stay
+    outside; other missing ones are grafted from --library-dir, by auditwheel or delvewheel, or are an error.
+    Paths of the builder's machine are removed from run paths. The WHEELs count as --find-links too. They are
+    kept; all new ones are written, or none. A wheel that cannot be repaired is exit code 13. Repair before
+    `wheel stamp`.
 
     \b
     Examples:
@@ -463,7 +464,7 @@ def repair_command(  # noqa: PLR0917 - click passes them by name
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="DIR")
 @catalogue.PACKAGING.but(required=True)
 @catalogue.takes(catalogue.ROCM_WHEELS, catalogue.ROCM_INDEX)
-@catalogue.GFX.but(help="Targets that a fat torch is for.")
+@catalogue.GFX.but(help="Targets of a fat torch.")
 @catalogue.JSON
 def package_command(  # noqa: PLR0917 - click passes them by name
     folder: Path,
@@ -475,10 +476,9 @@ def package_command(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Package the wheels in DIR, in place, as `build --packaging` does when it builds.
 
-    For wheels that several machines have built: what each made is thin, for others are built against it. A
-    wheel that is packaged so already, and one that there is nothing to do with, stays. What a wheel that was
-    built again is packaged into replaces that of the last time. Nothing is replaced before all new wheels are
-    complete. A fat torch has the build tag 1fat.
+    Use it for wheels that several machines have built, which are thin because others are built against them.
+    Wheels that are already packaged, or need no packaging, stay. A wheel that was built again replaces its
+    earlier packages, once all new wheels are complete. A fat torch has the build tag 1fat.
 
     \b
     Examples:

@@ -31,15 +31,14 @@ _JOBS = 4
 )
 @catalogue.JSON
 def verify(wheels: tuple[Path, ...], keys: tuple[Path, ...], as_json: bool) -> None:
-    """Say how WHEELs were made, by the statements beside them (WHEEL.intoto.json), and compare both.
+    """Show how WHEELs were made, by the statements beside them (WHEEL.intoto.json), and check these.
 
-    Printed is who built each, from what, and what was done since. A fault, and a wheel without a statement,
-    is exit code 13.
+    It prints who built each, from what, and what was done since. A fault, or a wheel without a statement, is
+    exit code 13.
 
-    The digest of the file, the form of the statement, its signature, and the statements of earlier wheels
-    inside it; then the lock and the bill of materials inside the wheel, against what the build says. Nothing
-    is asked over the network. A statement that nobody signed shows damage and mistakes, and no forger:
-    name the keys that you trust.
+    It checks the digest of the file, the form of the statement, its signature, and the statements of earlier
+    wheels inside it; then that the lock and the bill of materials inside the wheel agree with it. It needs no
+    network. An unsigned statement reveals damage and mistakes, but no forgery: name the keys that you trust.
 
     \b
     Examples:
@@ -74,14 +73,14 @@ def verify(wheels: tuple[Path, ...], keys: tuple[Path, ...], as_json: bool) -> N
 @catalogue.SIGN_WITH.but(
     name="key",
     required=True,
-    help="Private key (Ed25519, SSH), or the public one of a key that an agent holds.",
+    help="Private key (Ed25519, SSH), or the public half of one that an agent holds.",
 )
 @catalogue.JSON
 def sign(wheels: tuple[Path, ...], key: Path, as_json: bool) -> None:
     """Sign the statements beside WHEELs (WHEEL.intoto.json.sig), as `ssh-keygen -Y sign` does.
 
-    A statement about other bytes than the wheel has is not signed. What is signed says that this is how the
-    wheel was made, on your word.
+    A statement about other bytes than the wheel's is not signed. Your signature says that the wheel was made
+    that way.
 
     \b
     Examples:

@@ -29,18 +29,18 @@ CodeByFile = dict[Path, "wheel_code.FoundDeviceCode"]
 @command.option(
     "--details",
     is_flag=True,
-    help="Read all code: inflate every bundle, check its hash, compare each code object with the table.",
+    help="Read all code: decompress every bundle, check its hash, compare each code object with the table.",
 )
 @catalogue.JSON
 def targets_command(files: tuple[Path, ...], details: bool, as_json: bool) -> None:
     """List the gfx targets of the device code in FILES.
 
-    A FILE is a wheel, a shared or static library (Linux or Windows), an object file, an
-    offload bundle, a code object (.hsaco) or an archive of them (.kpack). A damaged file is reported
-    after the result of the others, with the place of the damage; the exit code is 2.
+    A FILE is a wheel, a shared or static library (Linux or Windows), an object file, an offload bundle, a
+    code object (.hsaco) or an archive of them (.kpack). A damaged file is reported after the results of the
+    others, with the place of the damage; the exit code is 2.
 
-    What compressed bundles hold is what their tables say, by which HIP goes, too; --details looks at the code
-    itself, and so does `rocm-wheels audit`.
+    For compressed bundles it reads their tables, as HIP does; --details and `rocm-wheels audit` read the code
+    itself.
 
     \b
     Examples:
@@ -212,9 +212,9 @@ def retag(
 ) -> None:
     """Rewrite WHEELs under another local version, build tag, label or with other requirements.
 
-    File name, METADATA, WHEEL, the names of folders and RECORD follow; all else is copied as it is. The
-    path of each new wheel is printed. `rocm-wheels wheel stamp` makes a variant wheel; --label '' makes a
-    plain one of it again, whose pins on sibling wheels stay as the stamp left them: without +rocm7.2.
+    File name, METADATA, WHEEL, folder names and RECORD follow; everything else is copied unchanged. The path
+    of each new wheel is printed. `rocm-wheels wheel stamp` makes a variant wheel; --label '' makes it plain
+    again, but its pins on sibling wheels stay as the stamp left them: without +rocm7.2.
 
     \b
     Examples:
@@ -310,9 +310,9 @@ def _make_requirement_change(
 @click.argument("new", type=wheel_file)
 @catalogue.JSON
 def diff(old: Path, new: Path, as_json: bool) -> None:
-    """Tell what two wheels differ in, from sizes and CRCs: nothing but METADATA and RECORD is inflated.
+    """Show what differs between two wheels, by sizes and CRCs; only METADATA and RECORD are decompressed.
 
-    Of equal wheels nothing is printed; all lists of --json are empty then.
+    For equal wheels nothing is printed, and all lists of --json are empty.
 
     \b
     Examples:
