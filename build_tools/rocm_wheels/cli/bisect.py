@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from rocm_wheels.release import bisect, wheel_set
     from rocm_wheels.stores.store import Store
 
-_HELP = """Find the first set of STORE that COMMAND fails with, between a good one and a bad one.
+_HELP = """Find the first set of STORE with which COMMAND fails, between a good one and a bad one.
 
-Staged sets of one family are tried that were made between the two: those for their platform and, where both
-are of one torch line (2.13), of that line alone.
+It tries the staged sets of the family that were made between the two, for their platform, and only of their
+torch line (2.13) if both have the same.
 
-Each set that is tried is installed into an environment of its own, by uv and from its own index, and COMMAND
-is run with that Python first on PATH; ROCM_WHEELS_SET and ROCM_WHEELS_INDEX say which set it is. What COMMAND
-exits with counts as for `git bisect run`: 0 is good, 125 cannot be tested, 1 to 127 is bad, 128 and more
-stops. Sets that cannot be installed are skipped.
+Each set is installed by uv from its own index into an environment of its own. COMMAND runs with that Python
+first on PATH; ROCM_WHEELS_SET and ROCM_WHEELS_INDEX name the set. Its exit code counts as for `git bisect
+run`: 0 is good, 125 cannot be tested, 1 to 127 is bad, 128 and more stops. Sets that cannot be installed are
+skipped.
 
 What the sets require comes from them first, then from --dependency-index, then from PyPI or
 UV_DEFAULT_INDEX. A bucket must be served to installers: `set refresh --public-url` says where.
@@ -53,9 +53,9 @@ with --dry-run:
 @option("--good", required=True, metavar="ID", help="A set that works, or how its id begins.")
 @option("--bad", required=True, metavar="ID", help="A later set that does not.")
 @catalogue.GFX.but(
-    name="gfx", help="GPU targets that a set must be for, one at least [default: those of this machine]."
+    name="gfx", help="GPU targets; a set must support one of them [default: those of this machine]."
 )
-@catalogue.PYTHON_WORDS.but(help="Python to try them with: a path or 3.12 [default: this one].")
+@catalogue.PYTHON_WORDS.but(help="Python to install with: a path or 3.12 [default: this one].")
 @catalogue.PROJECT.but(
     name="projects",
     multiple=True,
@@ -67,9 +67,9 @@ with --dry-run:
     type=options.GivenText(),
     multiple=True,
     metavar="URL",
-    help="Another index, as that of ROCm's packages.",
+    help="Another index, such as that of ROCm's packages.",
 )
-@catalogue.DRY_RUN.but(help="Print which sets there are between the two.")
+@catalogue.DRY_RUN.but(help="Print the sets between the two.")
 @catalogue.JSON
 def bisect_command(  # noqa: PLR0917 - click passes them by name
     store: str,

@@ -22,9 +22,9 @@ _MOST_LETTERS = 1000  # of what a test says is wrong: a finding may list a thous
 @command.command("set check")
 @evidence.set_options
 @catalogue.WHEELS.but(
-    help="The wheels of the set, files or folders [default: as they are in the store; fetched from a bucket]."
+    help="The wheels of the set, files or folders [default: those in the store; fetched from a bucket]."
 )
-@catalogue.OUTPUT_DIR.but(help="Write audit.json and resolver.json there, too.")
+@catalogue.OUTPUT_DIR.but(help="Also write audit.json and resolver.json there.")
 @catalogue.SIGN_WITH
 @catalogue.JSON
 def check_command(  # noqa: PLR0917 - click passes them by name
@@ -35,12 +35,12 @@ def check_command(  # noqa: PLR0917 - click passes them by name
     sign_with: Path | None,
     as_json: bool,
 ) -> None:
-    """Find out all that needs no GPU about a staged set, and write it down beside it.
+    """Check everything about a staged set that needs no GPU, and store the results as evidence.
 
-    Each wheel is audited by the recipe of its project, and the set by what was planned: its Pythons and GPU
-    targets. Its document is held to its wheels and locks. pip and uv are asked what they pick from the set's
-    own index. What was found is evidence, passed or not: the rules `audit`, which nobody can waive, and
-    `resolver` of a policy are about it. Exit code 14 when something failed.
+    It audits each wheel by the recipe of its project, and the set by its plan: its Pythons and GPU targets.
+    It compares the set's document with wheels and locks, and asks pip and uv what they pick from the set's
+    own index. The results are evidence, passed or not, for the rules `audit` (never waived) and `resolver` of
+    a policy. The exit code is 14 if something failed.
 
     \b
     Examples:

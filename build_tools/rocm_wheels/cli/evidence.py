@@ -34,10 +34,10 @@ _MOST_RESULTS = 4  # results, and failed tests of each, that are shown
 
 @group("set evidence")
 def evidence_group() -> None:
-    """Add what was found out about the wheels of a set: by whom, when and on what machine.
+    """Add results about the wheels of a set: by whom, when and on what machine.
 
-    Evidence is beside the set in its STORE. It is tied to the sha256 of the wheels, is only ever added, and
-    `rocm-wheels set gate` judges a set by it. `rocm-wheels set show` lists it.
+    Evidence is stored beside the set, is about the sha256 of its wheels, and is only ever added. `rocm-wheels
+    set gate` judges a set by it; `rocm-wheels set show` lists it.
     """
 
 
@@ -137,22 +137,20 @@ def _prepare(
     metavar="FILE",
     help="Results: of `test smoke` or `test torch` (a file, or their folder), of `set check`, or JUnit XML.",
 )
-@catalogue.WHEELS.but(
-    help="Wheels that were tested (files or folders), for results that do not name them by hash."
-)
+@catalogue.WHEELS.but(help="Tested wheels (files or folders), for results that do not name them by hash.")
 @catalogue.GFX.but(
-    name="gfx", metavar="GFX", help="GPU target that tests ran on, where results do not say; or none."
+    name="gfx", metavar="GFX", help="GPU target that tests ran on, if results do not say; or none."
 )
 @option("--reports", type=click.IntRange(1), metavar="N", help="How many JUnit files there must be.")
 @catalogue.SUITE.but(
     type=click.Choice(["default", "full", "distributed", "inductor"]),
-    help="Suite of torch's tests that JUnit files are of.  [default: none named, which counts as default]",
+    help="Suite of torch's tests of the JUnit files.  [default: none named, which counts as default]",
 )
 @option(
     "--host-kind",
     default="any",
     metavar="KIND",
-    help="Which machines are alike: a failure on one is made good by passes on one of its kind.",
+    help="A name for machines of one kind: passes on one of them cancel a failure on another.",
 )
 @option(
     "--attestation",
@@ -165,7 +163,7 @@ def _prepare(
     "--write-payloads",
     type=GivenPath(),
     metavar="DIR",
-    help="Add nothing: write what an attestation must be about into DIR, a file a result.",
+    help="Add nothing: write payloads for an attestation into DIR, a file for each result.",
 )
 @catalogue.JSON
 def add(  # noqa: PLR0917 - click passes them by name
@@ -181,11 +179,11 @@ def add(  # noqa: PLR0917 - click passes them by name
     as_json: bool,
     **said: Any,
 ) -> None:
-    """Write results down beside their set, for good.
+    """Store results beside their set, permanently.
 
-    A result must be about the wheels of the set, by their sha256. Failures are evidence, too: add them. JUnit
-    reports that are truncated, empty or fewer than --reports are written down as what they are, no pass.
-    The same result twice is one.
+    A result must be about the wheels of the set, by their sha256. Failures are evidence too: add them. JUnit
+    reports that are truncated, empty or fewer than --reports are stored, but are no pass. Adding a result
+    twice changes nothing.
 
     \b
     Examples:
@@ -220,13 +218,13 @@ def add(  # noqa: PLR0917 - click passes them by name
 @command("set show")
 @set_options
 @click.argument("evidence", metavar="[EVIDENCE]", default="")
-@catalogue.POLICY.but(help="Policy whose signers are looked for [default: our own].")
+@catalogue.POLICY.but(help="Policy with the signers to look for [default: ours].")
 @catalogue.JSON
 def show_set(store: str, set_id: str, evidence: str, policy: Path | None, as_json: bool) -> None:
-    """Show a staged set: what it is of, where its index is, its wheels, its evidence, oldest first.
+    """Show a staged set: its sources, index, wheels and evidence, oldest first.
 
-    With EVIDENCE, that one in full: it is an id, or a part that only it has. In a workflow, `set`, `family`,
-    `index`, `layout`, `line`, `platform`, `pythons` and `rocm` are outputs of the step, too.
+    With EVIDENCE (an id or a unique part of one), show that in full. In a workflow, it also sets the outputs
+    `set`, `family`, `index`, `layout`, `line`, `platform`, `pythons` and `rocm`.
 
     \b
     Examples:
@@ -334,14 +332,12 @@ def evidence_as_json(entry: StoredEvidence) -> dict[str, object]:
 @option(
     "--explain",
     is_flag=True,
-    help="Print every rule with the evidence that it rests on, what the channel would refuse, and the"
-    " command that is next.",
+    help="Print every rule with its evidence, what the channel would refuse, and the next command.",
 )
 @option(
     "--outputs",
     is_flag=True,
-    help="Set `passed` as an output of the step of a workflow (GITHUB_OUTPUT): true or false. A set that"
-    " cannot go yet is no failure then.",
+    help="Set the output `passed` (GITHUB_OUTPUT) to true or false; a blocked set is then no failure.",
 )
 @catalogue.JSON
 def gate_command(  # noqa: PLR0917 - click passes them by name
@@ -353,11 +349,11 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
     outputs: bool,
     as_json: bool,
 ) -> None:
-    """Judge a staged set by its evidence: can it go to a channel?
+    """Judge by its evidence whether a staged set may go to a channel.
 
-    What blocks it is printed first. With --explain the channel is asked, too, what `set promote` would
-    refuse: names with other bytes, wheels that installers would join with those of other sets. The exit code
-    is 15 when it cannot go, with what to do next; with --outputs a workflow is told. Nothing is changed.
+    It prints first what blocks the set. --explain also shows what `set promote` would refuse: names with
+    other bytes, wheels that installers would mix with those of other sets. The exit code is 15 if the set is
+    blocked, with what to do next. Nothing is changed.
 
     \b
     Examples:

@@ -16,16 +16,13 @@ _ANY_KEY = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'B' * 43}"  # in their form, 
 
 @command.command("set key")
 @click.argument("name", metavar="NAME")
-@catalogue.POLICY.but(
-    required=True, help="The policy that is to name it; made of ours where it is not there."
-)
+@catalogue.POLICY.but(required=True, help="The policy to add it to; a copy of ours if it is missing.")
 def key_command(name: str, policy: Path) -> None:
     """Make a key and name it as a signer in a policy, so that what it signs counts as tested.
 
-    The private half is NAME in the folder of the policy, where one that is there is used as it is. It stays
-    there, readable by you alone, and belongs to the machine that tests; the
-    public half goes into the policy, which is kept where changes of it are reviewed. What a policy says
-    already stays as it is, comments included.
+    The private half is the file NAME in the folder of the policy, readable only by you; an existing one is
+    used. It belongs on the machine that tests. The public half goes into the policy; keep that where changes
+    are reviewed. The rest of the policy stays, comments included.
 
     \b
     Examples:

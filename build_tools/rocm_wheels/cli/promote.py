@@ -124,13 +124,12 @@ def _take_run(function: F) -> F:
     "--abandon",
     "change_id",
     metavar="ID",
-    help="Undo the change, of whichever kind, that a killed run has begun, by the id that messages and"
-    " `set list` give it.",
+    help="Undo a change that a killed run has begun, of any kind, by its id in messages and `set list`.",
 )
 @command.option(
     "--allow-fewer-targets",
     is_flag=True,
-    help="Show a set for all GPUs without code for some that the newest set on the channel has code for.",
+    help="Allow a set for all GPUs that lacks code for some that the newest set on the channel supports.",
 )
 @_take_run
 def promote(
@@ -141,11 +140,11 @@ def promote(
     change_id: str | None,
     allow_fewer_targets: bool,
 ) -> None:
-    """Show a staged set on a channel, once its gate lets it pass (exit code 15 when not).
+    """Show a staged set on a channel, if the gate lets it pass (otherwise exit code 15).
 
-    Nothing is copied: pages link to the bytes that were tested, which are compared. People see the old sets
-    or the new one at any moment: pages of dependencies change first. A run that was killed is finished by the
-    same command, or undone with --abandon, which needs neither --set, --channel nor --policy.
+    Nothing is copied: pages link to the tested bytes, which are compared. At any moment people see the old
+    sets or the new one, because pages of dependencies change first. After a kill, run the same command again,
+    or undo the change with --abandon, which needs neither --set, --channel nor --policy.
 
     \b
     Examples:
@@ -192,16 +191,16 @@ def promote(
     name="set_ids",
     required=True,
     multiple=True,
-    help="The set to take away, or how its id begins. May be given several times.",
+    help="The set to remove, or how its id begins. May be given several times.",
 )
 @catalogue.CHANNEL.but(required=True)
 @_take_run
 def demote(run: ReleaseRun, *, set_ids: tuple[str, ...], channel: str) -> None:
-    """Take sets from a channel: dependents first, so that no wheel of theirs is left without the others.
+    """Remove sets from a channel: dependents first, so that no wheel is left without the others.
 
-    People get what is left. The files stay: each set can be installed from its own index. The line that puts
-    a set back is printed. A run that was killed is finished by the same command, or undone with
-    `set promote STORE --abandon ID`.
+    Files stay: each set can still be installed from its own index. The command that shows a set again is
+    printed. After a kill, run the same command again, or undo the change with `set promote STORE --abandon
+    ID`.
 
     \b
     Examples:
@@ -307,27 +306,28 @@ def _describe_newest(done: ChannelChange) -> str:
 @command.command("set refresh", needs=[("--sign-anew", "--sign-with")])
 @click.argument("store", metavar="STORE")
 @catalogue.PUBLIC_URL.but(
-    help="Where people see STORE, for support.json. What serves a bucket must give index.html for URLs "
-    "that end in /. It is kept in the store; '' forgets it."
+    help="Where people see STORE, for support.json. The server of a bucket must send index.html for URLs that"
+    " end in /. It is kept in the store; '' removes it."
 )
-@command.option("--sign-anew", is_flag=True, help="Sign what has no manifest that holds, too, as it is now.")
+@command.option(
+    "--sign-anew", is_flag=True, help="Also sign channels without a valid manifest, as they are now."
+)
 @_take_run
 def refresh_command(run: ReleaseRun, *, public_url: str | None, sign_anew: bool) -> None:
-    """Bring pages, views and support.json of STORE to what is known of released sets now.
+    """Update pages, views and support.json of STORE to the present results of released sets.
 
-    Channels tell of results that came after a release. A view (FAMILY/by-gfx/GFX/CHANNEL/) is an index of the
-    newest set that passed on that GPU, of each platform: that of the newest torch, whichever came last. In
-    place of GFX is the name of a list of GPUs (`views` of the policy): it passed on all of them.
-    promote and demote do the same in the end. A run that was killed is finished by the same command; what is
-    as it should be is not written. A channel that another process is changing is left as it is (exit code
-    15). With --sign-with each channel gets a signed manifest: readers with --released-by take nothing else,
-    nothing older, and nothing after `signed_for` of the policy. A channel that was signed once is changed
-    with the key alone; --sign-anew signs what nobody, or a lost key, has signed, or what has expired.
+    Pages then tell of results that came after the release. A view (FAMILY/by-gfx/GFX/CHANNEL/) is an index of
+    the set with the newest torch that passed on that GPU, for each platform. In place of GFX it can have the
+    name of a list of GPUs (`views` of the policy): the set passed on all of them. promote and demote do the
+    same at their end. After a kill, run the same command again; only what changed is written. A channel that
+    another process is changing is skipped (exit code 15). With --sign-with each channel gets a signed
+    manifest: readers with --released-by accept nothing else, nothing older, and nothing after `signed_for` of
+    the policy. A signed channel can be changed only with the key; --sign-anew signs a channel that is
+    unsigned, was signed by a lost key, or has expired.
 
-    In the end all that the store holds is looked at as `store fsck` does, without reading a wheel. Damage is
-    exit code 15, and so is a set that a channel shows although something of it failed since, or files of it
-    are gone: all is written then, and the set stays until `set demote` takes it away. The summary of a job on
-    GitHub says both.
+    Finally the store is checked as by `store fsck`, without reading wheels. The exit code is 15 for damage,
+    and for a shown set that failed something since, or lost files; such a set stays until `set demote`. The
+    summary of a job on GitHub says both.
 
     \b
     Examples:

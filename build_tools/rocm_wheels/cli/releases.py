@@ -38,13 +38,13 @@ def _list_channel_lines(channel: Mapping[str, Any], place: str) -> Iterator[str]
 
 _HELP = """List the staged sets of STORE, newest first: version, ROCm, what is missing, their test state.
 
-A set that is staged only in part is no set yet; how many there are is said.
+Partly staged sets are only counted.
 
-With --channel: the sets that people get there, since when and by whom, what their pages say of tests, and
-what is known now (`rocm-wheels set refresh` has pages say it). With --passed: only those of the staged sets,
-or of those that the channel shows, that passed their tests on a GPU target, as the gate counts results: a
-failure stands until passes made it good. The exit code is 15 where there is none. With --open: what a night
-made for a channel, which does not show it, because its gate was not asked or did not let it pass.
+With --channel: the sets that people get there, since when and by whom, what their pages say about tests, and
+what is known now (`rocm-wheels set refresh` updates the pages). With --passed: only sets, of the staged ones
+or of the channel, that passed their tests on a GPU target, counted as the gate does; the exit code is 15 if
+there are none. With --open: recent sets made for a channel that does not show them, because its gate was not
+asked or blocked them.
 
 \b
 JSON (keys are added, never renamed):
@@ -64,14 +64,14 @@ Examples:
 @command.command("set list", help=_HELP, apart=[("--open", "--channel"), ("--open", "--passed")])
 @click.argument("store", metavar="STORE")
 @catalogue.CHANNEL.but(help="Only what this channel shows: nightly, prerelease, stable.")
-@command.option("--passed", metavar="GFX", help="Only what passed on this GPU target: gfx942.")
+@command.option("--passed", metavar="GFX", help="Only sets that passed on this GPU target: gfx942.")
 @command.option(
     "--open",
     "open_for",
     metavar="CHANNEL",
     help="The newest set of each torch and platform that was made for this channel (2.13.0+nightly…) in the"
-    " last three days, where the channel does not show it. In a workflow, `sets`, a matrix of set and family,"
-    " and `sets_count` are outputs of the step, too.",
+    " last three days, if the channel does not show it. In a workflow, it also sets the outputs `sets`, a"
+    " matrix of set and family, and `sets_count`.",
 )
 @catalogue.POLICY
 @catalogue.JSON

@@ -25,15 +25,15 @@ _LAYOUT_NAMES = ("per-family", "multi-arch", "variants")
     required=True,
     multiple=True,
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="The lock that they were built from; for variants there may be several.",
+    help="The lock that the wheels were built from; several for variants.",
 )
 @catalogue.FAMILY.but(
     required=True,
-    help="The GPU family that they are for, or multi-arch: wheels for all families.",
+    help="The wheels' GPU family, or multi-arch: wheels for all families.",
 )
 @catalogue.LAYOUT.but(
     type=click.Choice(_LAYOUT_NAMES),
-    help="What kind of wheels they are: for one family, for all GPUs, or variants with labels."
+    help="The kind of wheels: for one family, for all GPUs, or variants with labels."
     "  [default: --family, where it is multi-arch or variants, else per-family]",
 )
 @catalogue.takes(catalogue.DRY_RUN)
@@ -49,11 +49,11 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Make a set of WHEELs in STORE, a folder or URL (s3://bucket/prefix).
 
-    The wheels are checked first: names, RECORD, targets of device code, the lock inside against --lock, and
-    that requirements can be met. Variants that were built from several locks, one for each ROCm, are one set
-    with several --lock; each wheel is of the one inside it. The set is visible when all of it is there and
-    was compared; a run that was killed is carried on by the same command. What `set promote` would refuse as
-    things are (a name that belongs to other bytes, wheels that installers would mix) is a warning.
+    The wheels are checked first: names, RECORD, targets of device code, whether the lock inside is --lock,
+    and whether requirements can be met. Variants built from several locks, one for each ROCm, are one set:
+    repeat --lock. The set becomes visible when all of it is stored and compared. After a kill, run the same
+    command again. What `set promote` would refuse at present (a name that belongs to other bytes, wheels that
+    installers would mix) is a warning.
 
     \b
     Examples:

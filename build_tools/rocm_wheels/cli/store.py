@@ -24,17 +24,15 @@ _MOST_ANNOTATIONS = 10  # GitHub shows so many of a step
 @command.command("store fsck")
 @click.argument("store", metavar="STORE")
 @command.option("--hash", "hash_wheels", is_flag=True, help="Read every wheel and compare its SHA-256.")
-@command.option(
-    "--repair", "is_repair", is_flag=True, help="Write the pages again that are not what follows."
-)
+@command.option("--repair", "is_repair", is_flag=True, help="Write wrong pages again.")
 @catalogue.JSON
 def fsck_command(store: str, hash_wheels: bool, is_repair: bool, as_json: bool) -> None:
-    """Compare all that STORE holds with its documents (exit code 15: damage).
+    """Compare everything in STORE with its documents (exit code 15: damage).
 
-    Every file that a document names is there, and right; every page is what follows from the documents; what
-    nothing knows is named. Without --hash no wheel is read: one that is gone or cut short is found, not one
-    with other bytes of the same size. Bytes that are gone come back by `set stage` with the same wheels; what
-    channels tell of sets is made again by `set refresh`.
+    It checks that every file named by a document is there and right, and that every page follows from the
+    documents; unknown files are named. Without --hash no wheel is read: it finds missing and truncated
+    wheels, but not other bytes of the same size. To restore wheels, run `set stage` with the same wheels;
+    `set refresh` makes pages of channels again.
 
     \b
     Examples:
@@ -124,14 +122,14 @@ def convert_findings(findings: Sequence[fsck.StoreFinding]) -> list[dict[str, ob
 
 @command.command("store prune")
 @click.argument("store", metavar="STORE")
-@catalogue.POLICY.but(help="Whose `retention` says what stays [default: data/release_policy.yaml].")
+@catalogue.POLICY.but(help="Policy whose `retention` says what stays [default: data/release_policy.yaml].")
 @catalogue.takes(catalogue.DRY_RUN, catalogue.JSON)
 def prune_command(store: str, policy: Path | None, dry_run: bool, as_json: bool) -> None:
-    """Remove sets from STORE that neither a channel nor the policy needs, and files that no set names.
+    """Remove from STORE the sets that neither a channel nor the policy needs, and files that no set names.
 
-    A set that a channel or a view shows stays. Of a set that goes stay its results. Files that no set names
-    go when they are older than a set takes to be staged (`unfinished_for` of the policy). A prune that was
-    killed is finished by the same command.
+    A set that a channel or view shows stays, and so do the results of removed sets. Files that no set names
+    go once they are older than staging may take (`unfinished_for` of the policy). After a kill, run the same
+    command again.
 
     \b
     Examples:
