@@ -32,11 +32,11 @@ ONE_INDEX = ("--index", "--channel")
 @catalogue.INDEX.but(help="Where the wheels are [default: the best known one].")
 @catalogue.MACHINE_GFX.but(
     help="GPUs of the machine, best first: gfx942,gfx1100, a family, 'RX 7900 XTX'; new:gfx1399: newer than"
-    " the tables; can be repeated [default: look]."
+    " the tables; can be repeated [default: detect]."
 )
-@catalogue.ROCM.but(metavar="V|none", help="ROCm of the machine, like 7.2 [default: look].")
+@catalogue.ROCM.but(metavar="V|none", help="ROCm of the machine, such as 7.2 [default: detect].")
 @catalogue.PYTHON_VERSIONS.but(
-    name="python", help="Python of the machine: 3.12, 3.14t, or one that is asked [default: this one]."
+    name="python", help="Python of the machine: 3.12, 3.14t, or a path [default: this one]."
 )
 @command.option(
     "--platform", metavar="P", help="linux, windows or macos; linux-aarch64 and such [default: this one]."
@@ -52,11 +52,11 @@ def choose_command(  # noqa: PLR0917 - click passes them by name
     as_json: bool,
     **machine: Any,
 ) -> None:
-    """Choose a wheel of an index for each REQUIREMENT, and say why that one.
+    """Choose a wheel of an index for each REQUIREMENT, and explain why.
 
-    The newest version of which a wheel fits is taken. Within it variants come first, in the order of PEP 825,
-    then null, then wheels without a label. GPUs and ROCm are those of this machine, or what --gfx and --rocm
-    say. Without --index those that are known for the machine are asked, best first.
+    It takes the newest version that has a fitting wheel; of that version variants first, in the order of PEP
+    825, then null, then wheels without a label. GPUs and ROCm are those of this machine, or of --gfx and
+    --rocm. Without --index it asks the known indexes for the machine, best first.
 
     \b
     INDEX is any of
@@ -64,9 +64,9 @@ def choose_command(  # noqa: PLR0917 - click passes them by name
       an address with {family} in it              https://repo.example/v2/{family}/
       a folder or page that just lists wheels     dist/, https://repo.example/links.html
 
-    The exit code is 17 when nothing fits; the wheel that came nearest is named. So it is for a torch without
-    code for the GPUs, as `install` has it: parts of its files are read, whatever the index says, and what
-    serves the GPUs is listed.
+    The exit code is 17 if nothing fits; the closest wheel is named. A torch without code for the GPUs is
+    refused too, as by `install`: parts of its files are read, whatever the index says, and what serves the
+    GPUs is listed.
 
     \b
     Examples:

@@ -99,10 +99,10 @@ COMMANDS = {
 
 @group("compat", lazy=COMMANDS)
 def compat_group() -> None:
-    """Ask what goes with what: GPU targets, ROCm, torch, dtypes, libraries, indexes, images.
+    """Look up what works together: GPU targets, ROCm, torch, dtypes, libraries, indexes, images.
 
     Every fact has a source, the day it was read, and a kind: documented (somebody states it), packaged (read
-    out of what is published), tested (somebody ran it), believed (nobody states it; a note says why).
+    from published files), tested (somebody ran it), believed (nobody states it; a note says why).
     """
 
 
@@ -116,10 +116,10 @@ _CARD_KINDS = {True: "integrated", False: "discrete", None: ""}
 @click.argument("words", nargs=-1, required=True, metavar="NAME|GFX|PCI-ID...")
 @catalogue.JSON
 def gpu(words: tuple[str, ...], as_json: bool) -> None:
-    """Show facts about a GPU: target, families, what serves it, who says so.
+    """Show facts about a GPU, with sources: target, families, what supports it.
 
-    By words of its name (RX 7900 XTX, mi300x, 780M), by target (gfx942), or by PCI id as lspci -nn prints it
-    (1002:74a1; 74a1 is one of AMD).
+    Name it by words of its name (RX 7900 XTX, mi300x, 780M), by target (gfx942), or by PCI id as lspci -nn
+    prints it (1002:74a1; 74a1 is one of AMD).
 
     \b
     Examples:

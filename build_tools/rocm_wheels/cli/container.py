@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from rocm_wheels.models import project_names
 
 _COMMAND_LAST = {"allow_interspersed_args": False}  # what follows the command is its own
-_HELP = """Commands in containers, by docker or podman: in the image that wheels are built in, or tested in.
+_HELP = """Run commands in a container, by docker or podman, in the image that builds or tests wheels.
 
-The folder that you are in, the checkout of rocm-wheels and the cache are mounted at the same paths, and files
-belong to you. Of your variables, only those of proxies and certificates are passed on, and what --env names.
-The exit code is the command's own; 18 when there is no engine, or it does not answer, or has no such image:
-the message has the line that makes one of ours.
+The current folder, the checkout of rocm-wheels and the cache are mounted at the same paths, and files belong
+to you. Of your variables, only those of proxies and certificates are passed on, and those of --env. The exit
+code is the command's own; 18 if there is no engine, it does not answer, or lacks the image (the message has
+the command that makes one of ours).
 """
 
 
@@ -36,7 +36,7 @@ def container_group() -> None:
     default="build",
     show_default=True,
     metavar="NAME|IMAGE",
-    help="A name of `compat show images`, or any other as name@sha256:….",
+    help="A name of `compat show images`, or another image as name@sha256:….",
 )
 @command.option("--gpu", is_flag=True, help="With the GPUs of this machine.")
 @command.option(
@@ -44,14 +44,14 @@ def container_group() -> None:
     "mounts",
     multiple=True,
     metavar="PATH[:INSIDE][:ro]",
-    help="One more folder or file; can be repeated.",
+    help="Also mount this folder or file; can be repeated.",
 )
 @command.option(
     "--env",
     "variables",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="One more variable; can be repeated. A secret by its name alone.",
+    help="Also pass this variable; can be repeated. Pass a secret by NAME alone.",
 )
 @command.option(
     "--engine",
@@ -60,7 +60,7 @@ def container_group() -> None:
     show_default=True,
     help="auto takes the first that answers.",
 )
-@command.option("--print", "only_print", is_flag=True, help="Print the line for a shell, and run nothing.")
+@command.option("--print", "only_print", is_flag=True, help="Print the command line, and run nothing.")
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 def run(
     words: tuple[str, ...],
@@ -69,12 +69,11 @@ def run(
     only_print: bool,
     **options: Any,
 ) -> int:
-    """Run COMMAND in a container and leave with its exit code.
+    """Run COMMAND in a container and exit with its exit code.
 
-    Options go before the command. A signal ends the container, too; KILL, which nothing can catch, does not.
-    --print is for all that an engine can do besides: add words to the line. With --gpu also where there is
-    none: the line then asks the machine that it is run on who owns its GPUs; the container's name is another
-    one each time.
+    Options go before the command. Signals end the container too, except KILL. With --print, add the engine's
+    other options to the printed line; with --gpu it also works on a machine without GPUs, because the line
+    asks the machine that runs it. The container's name is new each time.
 
     \b
     Examples:
@@ -130,15 +129,15 @@ def run(
 @container_group.command("container resolve")
 @click.argument("image", default="", metavar="[IMAGE]")
 @catalogue.PLATFORM.but(
-    default="linux", show_default=True, help="What is built for: jobs on Windows run in no image."
+    default="linux", show_default=True, help="Platform of the wheels; jobs on Windows run in no image."
 )
 @catalogue.JSON
 def resolve(image: str, platform: project_names.Platform, as_json: bool) -> None:
-    """Print the image that a job builds wheels in, by its digest, and what it tells `build --plat`.
+    """Print the image in which a job builds wheels, by digest, and its tag for `build --plat`.
 
-    IMAGE is a name of `compat show images` that is run as it is, any other as name@sha256:…, or none: on the
-    machine itself. Without it, or empty: the one that data/containers.yaml names for jobs. In a workflow,
-    `image` and `plat` are outputs of the step, too.
+    IMAGE is a name of `compat show images`, another image as name@sha256:…, or none: on the machine itself.
+    Without it, or empty: the one that data/containers.yaml names for jobs. In a workflow it also sets the
+    outputs `image` and `plat`.
 
     \b
     Examples:

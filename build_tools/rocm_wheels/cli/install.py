@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @catalogue.PYTHON.but(
     help="Environment or Python to install into [default: the active one, never that of this program].",
 )
-@catalogue.VENV.but(help="Install into this virtual environment, made of --python where it is not there yet.")
+@catalogue.VENV.but(help="Install into this virtual environment; made of --python if it is missing.")
 @catalogue.takes(catalogue.INDEX, catalogue.OTHER_ROCM_INDEX)
 @catalogue.FIND_LINKS.but(
     multiple=True,
@@ -32,18 +32,17 @@ if TYPE_CHECKING:
 )
 @catalogue.takes(catalogue.INDEX_CHANNEL, catalogue.PRE, catalogue.MACHINE_GFX)
 @catalogue.ALLOW_CPU.but(
-    help="Take a torch that computes on the CPU, where none has code for the GPU here (on a terminal:"
-    " without asking)."
+    help="Accept a torch for the CPU, if none has code for the GPU here (on a terminal: without asking)."
 )
 @command.option(
     "--keep-wheels",
     type=GivenPath(file_okay=False),
     metavar="DIR",
-    help="Put all wheels into this folder, too, and print the line by which pip installs them offline.",
+    help="Also put all wheels into this folder, and print the command by which pip installs them offline.",
 )
 @catalogue.RELEASED_BY
 @catalogue.LOCK.but(
-    type=RegularFile(), help="Install what a pylock.toml (PEP 751) has for this machine: nothing is chosen."
+    type=RegularFile(), help="Install exactly what a pylock.toml (PEP 751) has for this machine."
 )
 @catalogue.OUTPUT.but(help="With --dry-run: write the lock, pylock.toml or pylock.NAME.toml.")
 @catalogue.JSON
@@ -55,16 +54,16 @@ def install_command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Install torch and its companions: the builds for this machine's GPUs, from one index.
+    """Install torch and its companions, built for this machine's GPUs, from one index.
 
     PACKAGES are names with versions as pip reads them: torch 'torchvision>=0.24' 'torch==2.9.*' [default:
     $ROCM_WHEELS_PACKAGES, else torch torchvision torchaudio]. torch is chosen as `rocm-wheels choose` says;
-    uv resolves and installs the rest around it. Nothing is installed before every file is here and its sha256
-    checked. The exit code is 17 when anything did not happen.
+    uv resolves and installs the rest around it. Nothing is installed until every file is here and its sha256
+    is checked. The exit code is 17 if anything fails.
 
-    Before a wheel is fetched, torch's METADATA and parts of its files say what it is built for, and whether
-    it has code for the GPU; where a server sends no parts, that is read after the download. A torch without
-    code for the GPU is not installed, unless --allow-cpu is given.
+    Before it fetches a wheel, it reads in torch's METADATA and parts of its files what it is built for, and
+    whether it has code for the GPU (after the download, if the server sends no parts). A torch without code
+    for the GPU is not installed, except with --allow-cpu.
 
     \b
     Where it comes from:
@@ -72,12 +71,11 @@ def install_command(
       other torch projects that it lacks (torchao)            PyPI, if without compiled code
       the rest that it lacks (sympy, numpy)                   PyPI, UV_DEFAULT_INDEX, PIP_INDEX_URL
 
-    With --released-by the pages of the index must be those that a key has signed (`rocm-wheels set refresh
-    --sign-with`), not expired, and not older than this machine has seen; otherwise nothing is installed.
+    With --released-by the pages of the index must be signed by a key (`rocm-wheels set refresh --sign-with`),
+    not expired, and not older than this machine has seen; otherwise nothing is installed.
 
-    --dry-run -o pylock.toml writes the answer as a lock (PEP 751), which --lock installs again, on any
-    machine of this kind; so it does with those of other programs. A large download that broke off goes on
-    where it was.
+    --dry-run -o pylock.toml writes a lock (PEP 751), which --lock installs on any machine of this kind; it
+    also takes locks of other programs. A large interrupted download is resumed.
 
     \b
     Examples:

@@ -20,19 +20,16 @@ _SEVERITY_COLOURS = {"ok": "green", "info": "blue", "warning": "yellow", "error"
 
 @command.command("doctor")
 @catalogue.PYTHON.but(
-    help="A Python or environment to look at [default: the active one, else that of this program]."
+    help="Python or environment to check [default: the active one, else that of this program]."
 )
-@catalogue.MACHINE_GFX.but(
-    help="The GPUs of a machine to be: gfx942,gfx1100, a family, 'RX 7900 XTX'; those here do not count then."
-)
+@catalogue.MACHINE_GFX.but(help="GPUs instead of those found here: gfx942,gfx1100, a family, 'RX 7900 XTX'.")
 @catalogue.JSON
 def doctor_command(python: Path | None, gfx: tuple[str, ...], as_json: bool) -> None:
-    """Find what is wrong with this machine for torch, and how to put it right.
+    """Find what keeps torch from working on this machine, and how to fix it.
 
-    Driver, devices and their permissions, container or WSL, every ROCm, torch and its companions, harmful
-    variables, and whether the installed files hold kernels for this machine's GPUs: that is read from
-    the files. Nothing is imported or changed; it works without torch and without a GPU. The exit code is 17
-    when something is an error.
+    It checks driver, devices and their permissions, container or WSL, every ROCm, torch and its companions,
+    harmful variables, and whether the installed files hold kernels for this machine's GPUs. Nothing is
+    imported or changed; it works without torch and without a GPU. The exit code is 17 if there are errors.
 
     \b
     Examples:
@@ -58,13 +55,12 @@ def _paint_severity(text: str, severity: errors.Severity) -> str:
 
 _SHELL_ALIASES = {"bash": "sh", "zsh": "sh", "pwsh": "powershell"}
 _SHELLS = ("auto", "sh", "fish", "powershell", "cmd", "github", *_SHELL_ALIASES)
-_CONFIGURE_HELP = """Say which variables this machine's GPUs need for the installed torch.
+_CONFIGURE_HELP = """Show which variables this machine's GPUs need for the installed torch.
 
-Most need none: a card with kernels of its own is left alone. HSA_OVERRIDE_GFX_VERSION is for a card that
-torch has no kernels for and that is known to run another's; HIP_VISIBLE_DEVICES hides cards that torch cannot
-use beside one that it can. What you have set yourself is never changed, only spoken of. The exit code is 17
-for a torch that can use no GPU here, whatever is set. With --gfx, where no torch is installed, it is about
-the one that `rocm-wheels install` takes.
+Most need none. HSA_OVERRIDE_GFX_VERSION is for a card for which torch has no kernels, and which is known to
+run another card's; HIP_VISIBLE_DEVICES hides cards that torch cannot use beside one that it can. Variables
+that you have set are reported, never changed. The exit code is 17 if torch can use no GPU here in any way.
+With --gfx and no installed torch, it is about the one that `rocm-wheels install` would take.
 
 \b
   eval "$(rocm-wheels configure --print)"              in a shell
@@ -84,12 +80,12 @@ Examples:
     type=click.Choice(_SHELLS),
     is_flag=False,
     flag_value="auto",
-    help="Print lines that a shell runs, and nothing else; auto, or no word: for the one that $SHELL names.",
+    help="Print only lines for a shell to run; auto, or no word: for $SHELL.",
 )
 @catalogue.JSON
-@catalogue.PYTHON.but(help="Python or virtual environment whose torch it is about [default: this one].")
+@catalogue.PYTHON.but(help="Python or virtual environment with the torch [default: this one].")
 @catalogue.MACHINE_GFX.but(
-    metavar="LIST", help="Cards in place of a look, as the runtime numbers them: gfx1030,gfx1100."
+    metavar="LIST", help="Cards instead of those found, in the runtime's order: gfx1030,gfx1100."
 )
 def configure_command(reader: str | None, as_json: bool, python: Path | None, gfx: tuple[str, ...]) -> None:
     """Look, decide, print."""
@@ -138,9 +134,9 @@ _OUTCOME_COLOURS = {"pass": "green", "skip": "dim", "fail": "red", "crash": "red
 _TEST_HELP = """Test the installed torch by the quick part of the smoke tests: all of it, or some of import,
 devices, compile, math, functions.
 
-A crash or a hang is the outcome of one check, and the others still run behind it in a fresh process; one that
-failed is tried again alone. Numbers are compared with float64 on the CPU. The exit code is 16 when a check
-failed, crashed or was stopped, and 17 when there is no torch.
+A crash or hang fails one check only; the others run on in a fresh process. A failed check is tried again
+alone. Numbers are compared with float64 on the CPU. The exit code is 16 if a check failed, crashed or was
+stopped, and 17 if there is no torch.
 
 \b
 Examples:
@@ -159,7 +155,7 @@ Examples:
     help="auto (every GPU, else the CPU), all (both), cpu, gpu (every GPU; none is a failure), or one as"
     " torch names it: cuda:1.",
 )
-@catalogue.PYTHON.but(help="Python or virtual environment whose torch is tested [default: this one].")
+@catalogue.PYTHON.but(help="Python or virtual environment with the torch to test [default: this one].")
 @catalogue.JSON
 def selftest_command(groups: tuple[str, ...], device: str, python: Path | None, as_json: bool) -> None:
     """Run the checks, show each outcome as it comes, and leave with 16 when one is bad."""

@@ -43,18 +43,18 @@ _selection_options = catalogue.takes(
     catalogue.PLATFORM.but(envvar="ROCM_WHEELS_PLATFORM", help="Only this platform [default: both]."),
     catalogue.LAYOUT.but(
         envvar="ROCM_WHEELS_LAYOUT",
-        help="Wheels for each family, or one set of them for all together [default: as the trigger has it].",
+        help="Wheels for each family, or one set for all [default: the trigger's].",
     ),
     catalogue.PACKAGING.but(
         envvar="ROCM_WHEELS_PACKAGING",
         type=click.Choice(project_names.MATRIX_PACKAGINGS),
         help="How sets are packaged: host and device wheels, fat, or as the layout; or built with asan"
-        " [default: as the trigger has it].",
+        " [default: the trigger's].",
     ),
     catalogue.ROCM.but(
         name="rocm_version",
         envvar="ROCM_WHEELS_ROCM_VERSION",
-        help="Another ROCm than the newest that AMD has with each line.",
+        help="Version of ROCm [default: the newest that AMD has for each line].",
     ),
 )
 
@@ -70,26 +70,25 @@ _selection_options = catalogue.takes(
 )
 @_selection_options
 @command.option(
-    "--since", metavar="REF", help="Only what the files have to do with that changed since this commit."
+    "--since", metavar="REF", help="Only what is affected by files that changed since this commit."
 )
 @command.option(
     "--cheapest",
     is_flag=True,
-    help="Only one cell of each line and platform, which stands for others: the cheapest that is tested,"
-    " or that there is.",
+    help="Only one cell of each line and platform: the cheapest tested one, else the cheapest.",
 )
 @command.option(
     "--rows",
     "kinds",
     multiple=True,
     type=click.Choice(project_names.ROW_KINDS),
-    help="Print rows for `fromJSON` in a workflow: a row a line (lock, checkout), a set of wheels, a Python"
-    " (what families share, before there is a torch; companions: after), a build (cells; of them those that"
-    " go first, the others), a cell that is tested, or a shard of torch's own tests of such a cell. In a"
-    " workflow each is an output of the step, too, and NAME_count how many.",
+    help="Print rows for `fromJSON` in a workflow, one for each line (lock, checkout), set of wheels, Python"
+    " (what families share before there is a torch; companions: after it), build (cells; first: those that go"
+    " first, others: the rest), tested cell, or shard of torch's own tests of such a cell. In a workflow it"
+    " also sets each as an output of the step, and NAME_count.",
 )
 @command.option(
-    "--explain", metavar="CELL", help="Why this cell is built or not: gfx94X-dcgpu/3.12/2.13/linux."
+    "--explain", metavar="CELL", help="Explain why this cell is built or not: gfx94X-dcgpu/3.12/2.13/linux."
 )
 @catalogue.JSON
 def matrix_command(
@@ -100,14 +99,14 @@ def matrix_command(
     as_json: bool,
     **selected: Any,
 ) -> None:
-    """Say what CI builds and tests: families × Pythons × torch lines × platforms.
+    """Show what CI builds and tests: families × Pythons × torch lines × platforms.
 
-    Policy is data/ci.yaml; every cell that is left out has a reason. Rows for GitHub have a limit of time for
-    each job, twice what it is expected to take. ROCM_WHEELS_FAMILIES, _PYTHONS, _LINES, _PLATFORM, _LAYOUT,
-    _PACKAGING, _ROCM_VERSION stand for options that are not given; empty, they say nothing.
-    ROCM_WHEELS_SUITES names suites of torch's own tests for every cell, in place of those whose turn it is;
-    ROCM_WHEELS_RUNNERS names machines for a purpose (oem, sandbox), which then test alone;
-    ROCM_WHEELS_DATE (YYYY-MM-DD) is the day of turns, in place of today (UTC).
+    The rules are in data/ci.yaml; every cell that is left out has a reason. Rows for GitHub have a time limit
+    for each job, twice its expected time. ROCM_WHEELS_FAMILIES, _PYTHONS, _LINES, _PLATFORM, _LAYOUT,
+    _PACKAGING, _ROCM_VERSION set options that are not given, unless empty. ROCM_WHEELS_SUITES names suites of
+    torch's own tests for every cell, in place of those whose turn it is. ROCM_WHEELS_RUNNERS names machines
+    for one purpose (oem, sandbox); only these test then. ROCM_WHEELS_DATE (YYYY-MM-DD) decides whose turn it
+    is, in place of today (UTC).
 
     \b
     Examples:

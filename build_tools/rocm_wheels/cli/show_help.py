@@ -12,7 +12,7 @@ from rocm_wheels.cli import catalogue, command, main, record_keys
 @catalogue.ALL.but(help="List all commands.")
 @click.pass_context
 def help_command(ctx: click.Context, words: tuple[str, ...], everything: bool) -> None:
-    """Show the help of a COMMAND; without one that of rocm-wheels. `help recipe` shows a recipe's keys, too.
+    """Show the help of a COMMAND or of rocm-wheels. `help recipe` also shows a recipe's keys.
 
     \b
     Examples:

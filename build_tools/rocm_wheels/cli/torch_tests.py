@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 tested_family = catalogue.FAMILY.but(
     name="amdgpu_family",
     metavar="FAMILY,…",
-    help="Test only GPUs of these families or targets (gfx94X-dcgpu, gfx1100), and fail where there is none."
+    help="Test only GPUs of these families or targets (gfx94X-dcgpu, gfx1100), and fail if there are none."
     "  [default: any]",
 )
 # where torch is installed, and of which wheels
@@ -44,7 +44,7 @@ installed_options = catalogue.takes(
         help="Python or virtual environment with torch and pytest.  [default: the one that runs this]",
     ),
     catalogue.WHEELS.but(
-        help="Wheel, or folder of wheels, that are what is installed: their digests go into the results."
+        help="Wheel or folder of wheels that were installed: their digests go into the results."
     ),
 )
 
@@ -137,14 +137,13 @@ def _run_in_places(
 _SMOKE_HELP = """Test the installed torch by the tests in smoke-tests/: on the CPU, and on each kind of GPU
 here.
 
-What follows -- goes to pytest, which a Python without it is lent. A test that crashes or hangs costs nothing
-but itself; one that failed is tried again alone. What was not run is missing in results.json, whatever ends
-the run, and that is no pass. Without a GPU and without --family the tests that need one are skipped. Exit
-code: 0 when all passed, 1 when not, 5 for no tests, 6 when the GPU got lost, 16 where torch is not installed,
-or no GPU is of the --family.
+Words after -- go to pytest; if the Python has none, ours is used. A crash or hang fails one test only; a
+failed test is tried again alone. Tests that did not run are `missing` in results.json, which is no pass.
+Without a GPU and without --family the tests that need one are skipped. Exit code: 0 if all passed, 1 if not,
+5 for no tests, 6 if the GPU stopped working, 16 if torch is not installed, or no GPU is of the --family.
 
-With --store and --set the set is installed first, from its own index into venv in the output folder, and the
-results name its wheels. Where none of its GPUs is here, nothing is installed (16), and there are no results.
+With --store and --set the set is first installed from its own index, into venv in the output folder, and the
+results name its wheels. Without one of its GPUs nothing is installed (16), and there are no results.
 
 \b
 Examples:
@@ -160,7 +159,7 @@ Examples:
 @catalogue.OUTPUT_DIR.but(
     default="smoke-results", show_default=True, help="Where results.json and junit.xml go."
 )
-@catalogue.STORE.but(help="Where the set lies that is to be tested.")
+@catalogue.STORE.but(help="The store of the set to test.")
 @catalogue.SET
 @catalogue.OTHER_ROCM_INDEX.but(help="With --set: index of ROCm's own packages.")
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTEST ARGS]...")
@@ -337,13 +336,13 @@ def _check_out_tests(lock: Path, folder: Path, env: Mapping[str, str]) -> None:
 
 _TORCH_TESTS_HELP = """Run torch's own tests on each kind of GPU here, or without one on the CPU.
 
-The tests are of the very commit that the installed torch was built from: by the lock inside its wheel, by
---lock, or a folder (--pytorch-dir) that is of that commit. A test that crashes or hangs costs nothing but
-itself; one that failed is tried again alone. Killed, or its GPU lost, the same command carries on.
+The tests are from the commit that the installed torch was built from: by the lock inside its wheel, by
+--lock, or in a folder at that commit (--pytorch-dir). A crash or hang fails one test only; a failed test is
+tried again alone. After a kill or a lost GPU, run the same command again.
 
-What follows -- goes to pytest. Known failures (data/torch_tests.yaml) are told apart from new ones; what is
-known to hang or crash is not run, and shown. Exit code: 0 when all passed that is not known to fail, 1 when
-not, 5 for no tests, 6 when the GPU got lost, 16 where torch or pytest is missing.
+Words after -- go to pytest. Known failures (data/torch_tests.yaml) are reported separately; tests known to
+hang or crash are shown, not run. Exit code: 0 if all tests passed or are known to fail, 1 if not, 5 for no
+tests, 6 if the GPU stopped working, 16 if torch or pytest is missing.
 
 \b
 Examples:
@@ -358,31 +357,31 @@ Examples:
 @tested_family
 @catalogue.REQUIRE_GPU.but(help="Refuse to test on the CPU.")
 @installed_options
-@catalogue.LOCK.but(help="Take the tests of this lock [default: of torch's own].")
+@catalogue.LOCK.but(help="Use the tests of this lock [default: of torch's own].")
 @catalogue.PYTORCH_DIR.but(
-    help="Folder with torch's sources; with --lock they are checked out there [torch-test-sources]."
+    help="Folder with torch's sources; with --lock they are checked out there [default: torch-test-sources]."
 )
 @option(
     "--allow-version-mismatch/--no-allow-version-mismatch",
     default=False,
-    help="Run tests of another torch: no evidence.",
+    help="Allow tests of another torch; the results are no evidence.",
 )
 @catalogue.SUITE.but(default="default", show_default=True, help="Which files to run.")
 @option("--include", several="+", metavar="FILE", help="Run these files of test/ instead (test_nn).")
 @option("--exclude", several="+", metavar="FILE", help="Leave these files out.")
 @option("--shard", type=click.IntRange(0), metavar="N", help="Run the Nth part of the files; 0: all.")
-@option("--num-shards", type=click.IntRange(0, 1000), metavar="N", help="Share the files out into N parts.")
+@option("--num-shards", type=click.IntRange(0, 1000), metavar="N", help="Divide the files into N parts.")
 @option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Limit of a test.  [900]",
+    help="Time limit of a test.  [900]",
 )
 @option(
     "--requirements",
     is_flag=True,
-    help="Print what the tests need, for `uv pip install -r`: the list of torch's own CI at their commit, the"
-    " torch that is installed, rocm[devel]; what cannot be installed is a comment. Run no test.",
+    help="Print what the tests need, for `uv pip install -r`, and run none: the list of torch's CI at their"
+    " commit, the installed torch, rocm[devel]; what cannot be installed is a comment.",
 )
 @catalogue.DRY_RUN
 @catalogue.OUTPUT_DIR.but(
