@@ -29,20 +29,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def no_unnamed_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on file systems of networks, and on other systems than Linux."""
-    monkeypatch.delattr(os, "O_TMPFILE", raising=False)
-
-
-@pytest.fixture(params=["unnamed", "named"])
-def either_way(request: pytest.FixtureRequest) -> None:
-    if request.param == "named":
-        request.getfixturevalue("no_unnamed_files")
-
-
 @pytest.mark.contract
-@pytest.mark.usefixtures("either_way")
 @pytest.mark.skipif(sys.platform == "win32", reason="nothing is locked there")
 def test_what_a_kill_leaves_is_taken_away_by_who_writes_the_same(tmp_path: Path) -> None:
     """At each event of the disk; both a file that is there and one that is not are written."""
@@ -67,7 +54,6 @@ def test_what_a_kill_leaves_is_taken_away_by_who_writes_the_same(tmp_path: Path)
         }, event
 
 
-@pytest.mark.usefixtures("either_way")
 def test_of_many_who_write_one_file_the_last_one_has_it_whole(tmp_path: Path) -> None:
     contents = [bytes([number]) * 5000 for number in range(4)]
 
@@ -145,7 +131,6 @@ def test_digests_of_files_and_pieces(source: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a file that is held to its end is not renamed there")
-@pytest.mark.usefixtures("no_unnamed_files")
 def test_what_a_killed_run_left_goes_and_what_is_being_written_stays(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "downloads" / "torch.whl"
     target.parent.mkdir()
@@ -164,7 +149,6 @@ def test_what_a_killed_run_left_goes_and_what_is_being_written_stays(source: Pat
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="nothing is locked there")
-@pytest.mark.usefixtures("no_unnamed_files")
 def test_without_locks_nothing_is_taken_for_a_leftover(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,7 +175,6 @@ def test_a_file_system_without_bytes_is_not_full(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
-@pytest.mark.usefixtures("no_unnamed_files")
 def test_a_file_that_another_run_is_about_to_take_for_a_leftover_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,7 +206,6 @@ def test_a_file_that_another_run_is_about_to_take_for_a_leftover_is_made_again(
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("wheel", b"whole")]
 
 
-@pytest.mark.usefixtures("either_way")
 def test_a_folder_that_another_made_and_took_away_is_made_again(tmp_path: Path) -> None:
     folder = tmp_path / "new"
     with pytest.raises(RuntimeError), files.open_hidden_file(folder / "failed"):
@@ -234,7 +216,6 @@ def test_a_folder_that_another_made_and_took_away_is_made_again(tmp_path: Path) 
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"file": b"whole"}
 
 
-@pytest.mark.usefixtures("either_way")
 def test_two_files_of_one_size_and_time_are_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,18 +227,14 @@ def test_two_files_of_one_size_and_time_are_told_apart(
         assert (tmp_path / "file").read_bytes() == content
 
 
-def test_where_nothing_is_linked_a_file_without_a_name_is_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
+def test_where_nothing_is_linked_a_file_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refuse)
-    files.write_atomically(tmp_path / "replaced", "before")
-    files.write_atomically(tmp_path / "replaced", "after")
     with files.open_hidden_file(tmp_path / "new") as hidden:
         os.write(hidden.descriptor, b"new")
         os.utime(hidden.path, ns=(5, 5))
         hidden.commit(replace=False)
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"replaced": "after", "new": "new"}
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("new", "new")]
     assert (tmp_path / "new").stat().st_mtime_ns == 5

@@ -62,20 +62,17 @@ def test_of_many_writers_one_wins(
     assert not list((store.folder / ".store" / "parts").iterdir())
 
 
-@pytest.mark.parametrize("unnamed", [True, False])
 @pytest.mark.parametrize("links", [True, False])
 def test_what_was_created_is_exchanged_by_its_tag(
-    store: folder.FolderStore, unnamed: bool, links: bool, monkeypatch: pytest.MonkeyPatch
+    store: folder.FolderStore, links: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On file systems with and without files that have no name, and hard links."""
+    """On file systems with and without hard links."""
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(1, "Operation not permitted")
 
     if not links:
         monkeypatch.setattr(os, "link", refuse)
-    if not unnamed:
-        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
     tag = store.create("one", b"first")
     assert tag == store.read("one").tag
     assert store.replace("one", b"second", tag) == store.read("one").tag

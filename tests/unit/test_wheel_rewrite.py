@@ -291,22 +291,12 @@ def test_what_the_kernel_cannot_copy_is_read_and_written(
     assert read_members(done) == read_members(made(tmp_path))
 
 
-def test_without_files_that_have_no_name_it_is_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("links", [True, False])
+def test_other_bytes_stay_with_and_without_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
-    source = made(tmp_path)
-    first = rewrite.rewrite_wheel(source, tmp_path / "a", WheelEdit(label="x")).read_bytes()
-    monkeypatch.delattr(os, "O_TMPFILE", raising=False)
-    assert rewrite.rewrite_wheel(source, tmp_path / "b", WheelEdit(label="x")).read_bytes() == first
-    assert len(list((tmp_path / "b").iterdir())) == 1
-    with pytest.raises(errors.DataError, match="exists with other bytes"):
-        rewrite.rewrite_wheel(source, tmp_path / "b", WheelEdit(label="x", put={"a": b""}))
-    assert len(list((tmp_path / "b").iterdir())) == 1
-
-
-def test_without_hard_links_other_bytes_stay_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "O_TMPFILE", raising=False)
-    monkeypatch.setattr(os, "link", failing(errno.EPERM))
+    if not links:
+        monkeypatch.setattr(os, "link", failing(errno.EPERM))
     source = made(tmp_path)
     first = rewrite.rewrite_wheel(source, tmp_path / "out", WheelEdit(label="x"))
     content = first.read_bytes()
@@ -332,12 +322,7 @@ def test_two_runs_that_make_the_same_wheel_both_succeed(
     assert len(list(out.iterdir())) == 1
 
 
-@pytest.mark.parametrize("nameless", [True, False])
-def test_a_name_may_be_as_long_as_names_can_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nameless: bool
-) -> None:
-    if not nameless:
-        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+def test_a_name_may_be_as_long_as_names_can_be(tmp_path: Path) -> None:
     source, out = made(tmp_path), tmp_path / "new" / "out"
     length = 255 - len(source.name) - 1
     assert len(rewrite.rewrite_wheel(source, out, WheelEdit(label="x" * length)).name) == 255

@@ -1,7 +1,7 @@
 """Files that appear whole or not at all, copies, digests, and locks of folders.
 
-A file is a ``HiddenFile`` until it is complete. A run that is killed leaves nothing of one on Linux; on file
-systems that have no files without a name, whoever writes the same file next removes what it left.
+A file is a ``HiddenFile`` until it is complete. What a run that is killed leaves of one is removed by whoever
+writes the same file next.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from rocm_wheels.core import errors, log, process, tables
 
 _PIECE_SIZE = 1 << 20
 _MOST_BYTES_AT_ONCE = 1 << 30
-_RENAME_PATIENCE = 10.0  # seconds
 NO_LINK_ERRNOS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
 """How file systems without hard links refuse one."""
 # where copy_file_range is refused; ENOTSUP is the same on Linux, which alone has it
@@ -81,33 +80,22 @@ def _make_folder(folder: Path) -> Iterator[None]:
 class HiddenFile:
     """A file that is written through ``descriptor``, its descriptor, and is not yet there for others.
 
-    On Linux it has no name (``O_TMPFILE``), and is gone when this process is killed. Where a file system has
-    no such files it lies beside its target, locked, so that what killed runs left can be told from it: that
-    is removed first. ``path`` is where this process alone finds it.
+    It lies beside its target, hidden and locked, so that what killed runs left can be told from it: that is
+    removed by whoever writes the same file next. ``path`` is where this process alone finds it.
     """
 
     def __init__(self, target: Path) -> None:
         self._target, self._is_placed = target, False
-        unnamed = _open_unnamed_file(target.parent)
-        if unnamed is None:
-            self._open_named()
-        else:
-            self.descriptor, self.path = unnamed, Path(f"/proc/self/fd/{unnamed}")
-            self._is_named, self._open = False, True
-
-    def _open_named(self) -> None:
-        """Begin with a file beside the target, after removing those that killed runs left."""
         # short, for the name of the target may be as long as names can be
-        prefix = f".{self._target.name[:40]}."
-        with os.scandir(self._target.parent) as listed:
+        prefix = f".{target.name[:40]}."
+        with os.scandir(target.parent) as listed:
             names = [item.name for item in listed if item.name.startswith(prefix)]
         for name in names:
             if name.endswith(".part"):
-                _remove_stale(self._target.with_name(name))
+                _remove_stale(target.with_name(name))
         while True:
-            folder = self._target.parent
-            self.descriptor, hidden = tempfile.mkstemp(prefix=prefix, suffix=".part", dir=folder)
-            self.path, self._is_named, self._open = Path(hidden), True, True
+            self.descriptor, hidden = tempfile.mkstemp(prefix=prefix, suffix=".part", dir=target.parent)
+            self.path, self._open = Path(hidden), True
             _claim(self.descriptor, waits=True)  # who takes it for a leftover has it for a moment
             if os.name == "nt" or os.fstat(self.descriptor).st_nlink:
                 break
@@ -130,8 +118,6 @@ class HiddenFile:
         self.finish()
         if self._has_same_bytes():
             return
-        # without a name it kept no folder from being empty: who made that one, and failed, took it away
-        self._target.parent.mkdir(parents=True, exist_ok=True)
         if not replace:
             try:
                 self.link(self._target)
@@ -146,81 +132,29 @@ class HiddenFile:
 
     def link(self, target: Path) -> None:
         """Give the file a name that nothing has: unlike a rename, this takes none that another got first."""
-        # told a descriptor, which an absolute path needs not, Python links what /proc/self/fd/… leads to
-        os.link(self.path, target, src_dir_fd=None if self._is_named else self.descriptor)
+        os.link(self.path, target)
 
     def rename(self, target: Path) -> None:
         """Give the file a name, whatever has it."""
-        if not self._is_named:  # nothing but a rename replaces, and that needs a name
-            self._take_hidden_name()
         os.replace(self.path, target)
         self._is_placed = True
-
-    def _take_hidden_name(self) -> None:
-        """Be beside the target: where nothing can be linked, as a copy.
-
-        The name is one for all who write this file, so that the next of them takes it away if we are killed
-        having it, and waits while we are at work.
-        """
-        # without a name it kept no folder from being empty: who made that one, and failed, took it away
-        self._target.parent.mkdir(parents=True, exist_ok=True)
-        _claim(self.descriptor)
-        digest = hashlib.sha256(os.fsencode(self._target.name)).hexdigest()[:16]
-        hidden = self._target.with_name(f".{self._target.name[:40]}.{digest}.part")
-        deadline = time.monotonic() + _RENAME_PATIENCE
-        while True:
-            try:
-                self.link(hidden)
-            except FileExistsError:
-                _remove_stale(hidden)
-            except OSError as failure:
-                if failure.errno not in NO_LINK_ERRNOS:
-                    raise
-                return self._copy_to_name()
-            else:
-                self.path, self._is_named = hidden, True
-                return None
-            if time.monotonic() > deadline:  # a file system without locks does not tell whose it is
-                hidden.unlink(missing_ok=True)
-            time.sleep(0.001)
-
-    def _copy_to_name(self) -> None:
-        status, self._open = os.fstat(self.descriptor), False
-        with os.fdopen(self.descriptor, "rb") as unnamed:
-            unnamed.seek(0)
-            self._open_named()
-            with os.fdopen(self.descriptor, "wb", closefd=False) as copy:
-                copy_content(unnamed, copy)
-        os.utime(self.path, ns=(status.st_atime_ns, status.st_mtime_ns))
-        self.finish()
 
     def discard(self) -> None:
         """Take away what is left of it."""
         if os.name == "nt":
             self._close_descriptor()  # Windows removes no open file
-        if self._is_named and not self._is_placed:  # else another may have that name by now
+        if not self._is_placed:
             self.path.unlink(missing_ok=True)
         self._close_descriptor()
 
     def _has_same_bytes(self) -> bool:
         """Tell whether the target has these bytes; files of other sizes are told apart without reading."""
-        filecmp.clear_cache()  # which knows files by their paths: others have had this descriptor
         return self._target.exists() and filecmp.cmp(self.path, self._target, shallow=False)
 
     def _close_descriptor(self) -> None:
         if self._open:
             self._open = False
             os.close(self.descriptor)
-
-
-def _open_unnamed_file(folder: Path) -> int | None:
-    """Open a file without a name in a folder; ``None`` where there are none, or none can get a name."""
-    if not hasattr(os, "O_TMPFILE") or not Path("/proc/self/fd").is_dir():
-        return None
-    try:
-        return os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o644)
-    except OSError:  # not every file system has them
-        return None
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from rocm_wheels.stores import store
 
 _LOCK_PATIENCE = 60.0  # seconds; a lock is held for a rename
 _RETRIES = 10
-_STALE_PART_SECONDS = 24 * 3600  # of writers that were killed where no file is without a name
+_STALE_PART_SECONDS = 24 * 3600  # of writers that were killed
 _OTHER_DISK_TIP = "a store is on one file system: name the folder that is mounted, or move what is elsewhere"
 
 
