@@ -17,6 +17,7 @@ from wheels import NOW, files, wheel
 from rocm_wheels.index import reader, update
 from rocm_wheels.release import channel as channels
 from rocm_wheels.release import stage, verdict
+from rocm_wheels.release.evidence import results
 from rocm_wheels.stores import folder
 
 pytestmark = [
@@ -69,6 +70,21 @@ def test_a_build_that_sorts_is_picked_by_both(index: Path, tmp_path: Path) -> No
     assert wheels == []
 
 
+def test_wheels_for_a_python_without_a_gil_are_asked_for_too(tmp_path: Path) -> None:
+    """A set with wheels for both Pythons has evidence about each; uv resolves for installed ones alone."""
+    tags = [f"cp313-{abi}-manylinux_2_28_x86_64" for abi in ("cp313", "cp313t")]
+    new = [wheel(tmp_path / "new", version=NEW, tag=tag) for tag in tags]
+    update.add_wheels(tmp_path / "index", new[1:], now=NOW)
+    checks = check(tmp_path / "index", *new, "--json").json["checks"]
+    asked = {(one["python"], one["tool"]) for one in checks if one["picked"] == NEW}
+    assert asked == {("3.13", "pip"), ("3.13", "uv"), ("3.13t", "pip")}
+    for path, python in zip(new, ("3.13", "3.13t"), strict=True):
+        questions = {("torch", one["python"], one["picked"]) for one in checks if one["python"] == python}
+        assert [results.covers_wheel(questions, each.name) for each in new] == [each == path for each in new]
+    alone = check(tmp_path / "index", new[1], "--python", "3.13t", "--platform", "linux").out
+    assert alone == f"torch, Python 3.13t, pip: takes {NEW} (the latest build (20260821))\n"
+
+
 def test_what_is_asked_for_and_expected_can_be_said(index: Path, tmp_path: Path) -> None:
     new = wheel(tmp_path / "new", version=NEW, tag=TAGS["3.12"], requires=("triton==3.6.0",))
     told = check(index, new, "--python", "3.12", "--expect", f"torch=={OLD}").out
@@ -105,7 +121,7 @@ WRONG = [
     (["{box}/none", "{new}"], "neither a folder nor the URL of an index"),
     (["{box}/index", "{box}/no.whl"], "does not exist"),
     (["{box}/index", "{box}/note"], "note is not the name of a wheel"),
-    (["{box}/index", "{new}", "--python", "3.14t"], "is not a Python that both tools"),
+    (["{box}/index", "{new}", "--python", "3.14.1"], "is not a Python that tools"),
     (["{box}/index", "{new}", "--expect", "torch"], "is not name==version"),
     (["{box}/index", "{new}", "--expect", "torch==x"], "is not name==version"),
     (["{box}/index", "{new}", "--expect", "a b==1"], "'a b' is not a requirement"),

@@ -13,11 +13,11 @@ from wheels import Draft, library, variant
 
 from rocm_wheels.core import errors
 from rocm_wheels.models.lock import Lock
-from rocm_wheels.release import stage, staged_wheels, wheel_set
+from rocm_wheels.release import stage, wheel_set
 from rocm_wheels.release.pages import make_index_pages
 from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.sources.lock import format_lock
-from rocm_wheels.wheels import dist_info
+from rocm_wheels.wheels import dist_info, python_tags
 
 Drafts = dict[str, Draft]
 
@@ -189,13 +189,14 @@ def test_pages_are_the_same_bytes_and_link_up_to_the_files(tmp_path: Path) -> No
         ("cp313-abi3-linux_x86_64", "3.12", False),
         ("cp310-abi3-linux_x86_64", "3.13t", False),
         ("py3-none-any", "3.14", True),
-        ("cp37-cp37m-linux_x86_64", "3.7", True),
+        ("py38-none-any", "3.12", True),
+        ("cp312-none-linux_x86_64", "3.12", True),
         ("cp37-cp37m-linux_x86_64", "3.12", False),
         ("cp3-abi3-linux_x86_64", "3.12", False),
     ],
 )
 def test_which_python_takes_a_wheel(tag: str, python: str, fits: bool) -> None:
-    assert staged_wheels.accepts_python(dist_info.parse_wheel_name(f"x-1-{tag}.whl").tags, python) is fits
+    assert python_tags.accepts_python(dist_info.parse_wheel_name(f"x-1-{tag}.whl").tags, python) is fits
 
 
 @pytest.mark.parametrize(
@@ -204,13 +205,15 @@ def test_which_python_takes_a_wheel(tag: str, python: str, fits: bool) -> None:
         ("cp312-cp312-any", "3.12"),
         ("cp313-cp313t-any", "3.13t"),
         ("cp37-cp37m-any", "3.7"),
+        ("cp312-none-any", "3.12"),
+        ("cp311.cp312-none-any", None),
         ("cp3-abi3-any", None),
         ("cp3-cp3-any", None),
         ("py3-none-any", None),
     ],
 )
 def test_which_python_alone_a_wheel_is_for(tag: str, python: str | None) -> None:
-    assert staged_wheels.find_single_python(dist_info.parse_wheel_name(f"x-1-{tag}.whl").tags) == python
+    assert python_tags.find_single_python(dist_info.parse_wheel_name(f"x-1-{tag}.whl").tags) == python
 
 
 @pytest.mark.parametrize("tag", ["cp37-cp37m-linux_x86_64", "cp3-abi3-linux_x86_64"])

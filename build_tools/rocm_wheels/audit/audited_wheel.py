@@ -8,14 +8,13 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from packaging.requirements import Requirement
-from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.audit import drift_limits
@@ -45,7 +44,6 @@ INSTALLED_ROOT = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
 """What of a member's name is not in the folder that it is installed into."""
 ORIGIN = re.compile(r"\$(?:ORIGIN|\{ORIGIN\})(?:/|$)")
 """The beginning of a run path's entry that is relative to its library."""
-_ABI_TAG = re.compile(r"cp3(\d+)t?")
 
 
 @dataclass(frozen=True)
@@ -365,22 +363,6 @@ def find_recipe(distribution: str) -> Project | None:
 def list_base_targets(targets: Iterable[str]) -> tuple[str, ...]:
     """Return the base targets, sorted and once each."""
     return tuple(sorted({gfx.strip_features(target) for target in targets}))
-
-
-def get_python_version(interpreter: str) -> str:
-    """Return the version of an ABI tag: ``cp313t`` → ``3.13``. DataError for anything but CPython 3."""
-    parts = _ABI_TAG.fullmatch(interpreter)
-    if parts is None:
-        raise DataError(f"{interpreter!r} is not the ABI tag of a CPython 3, such as cp312 or cp313t")
-    return f"3.{parts.group(1)}"
-
-
-def list_accepted_tags(interpreter: str, platforms: Sequence[str]) -> frozenset[Tag]:
-    """Return the tags that an interpreter (``cp312``, ``cp313t``) takes on platforms (``linux_x86_64``)."""
-    version = (3, int(get_python_version(interpreter).removeprefix("3.")))
-    tags = set(cpython_tags(version, [interpreter], platforms))
-    tags.update(compatible_tags(version, f"cp3{version[1]}", platforms))
-    return frozenset(tags)
 
 
 def is_same_name(name: str, other: str) -> bool:

@@ -13,11 +13,11 @@ from packaging.tags import Tag
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_wheels.audit.audited_wheel import AuditedWheel, get_python_version, is_same_name, list_accepted_tags
+from rocm_wheels.audit.audited_wheel import AuditedWheel, is_same_name
 from rocm_wheels.audit.definition import Findings, Skip, check, error, join_names, warning
 from rocm_wheels.core.errors import Finding, Severity
 from rocm_wheels.models.project import load_project
-from rocm_wheels.wheels import required_packages
+from rocm_wheels.wheels import python_tags, required_packages
 
 _PLATFORM_TAGS = {"linux": re.compile(r"(many|musl)?linux"), "windows": re.compile(r"win")}
 # what installers act on; a fault of another field, which indexes alone refuse, is grave in a wheel of ours,
@@ -79,7 +79,7 @@ def check_python(wheel: AuditedWheel) -> Findings:
     if interpreter is None:
         raise Skip("the interpreter it is for was not stated")
     tags = wheel.name.tags
-    if not tags & list_accepted_tags(interpreter, sorted({tag.platform for tag in tags})):
+    if not python_tags.accepts_python(tags, interpreter):
         yield error(f"{' '.join(sorted(map(str, tags)))} does not fit the interpreter {interpreter}")
 
 
@@ -167,7 +167,7 @@ def check_requires_python(wheel: AuditedWheel) -> Findings:
         return
     refused: dict[str, str] = {}
     if wheel.expected.python_tag is not None:
-        version = get_python_version(wheel.expected.python_tag)
+        version = python_tags.get_python_version(wheel.expected.python_tag)
         if not admits_python(admitted, int(version.removeprefix("3."))):
             refused[version] = "which it was built for"
     later: list[tuple[Tag, int]] = []
@@ -286,7 +286,7 @@ def list_requirements(wheel: AuditedWheel) -> list[Requirement]:
     if platform is not None and platform.system == wheel.expected.platform:
         environment |= platform.markers
     if wheel.expected.python_tag is not None:
-        version = get_python_version(wheel.expected.python_tag)
+        version = python_tags.get_python_version(wheel.expected.python_tag)
         environment |= {"python_version": version, "python_full_version": f"{version}.0"}
     return [r for r in wheel.requirements if r.marker is None or r.marker.evaluate(environment)]
 

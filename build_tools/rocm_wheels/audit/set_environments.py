@@ -16,7 +16,7 @@ from rocm_wheels.core import errors
 from rocm_wheels.index import folder
 from rocm_wheels.models import project_names
 from rocm_wheels.models.project import load_project
-from rocm_wheels.wheels import dist_info, required_packages
+from rocm_wheels.wheels import dist_info, python_tags, required_packages
 
 TRITON_NAMES = frozenset({"triton", "pytorch-triton", "pytorch-triton-rocm", "triton-rocm"})
 """What the triton that belongs to a torch has been called (pytorch/pytorch, ROCm/triton)."""
@@ -126,12 +126,8 @@ def list_tagged_environments(wheel: audited_wheel.AuditedWheel) -> list[SetEnvir
     platform = wheel.wheel_platform
     if platform is None:
         return []
-    return [
-        SetEnvironment(f"3.{python[3:]}{'t' * abi.endswith('t')}", platform.system, platform.architecture)
-        for python in platform.fields.python.split(".")
-        for abi in platform.fields.abi.split(".")
-        if python.startswith("cp3") and python[3:].isdigit() and abi not in ("abi3", "none")
-    ]
+    pythons = sorted(python_tags.list_pythons(wheel.name.tags))
+    return [SetEnvironment(python, platform.system, platform.architecture) for python in pythons]
 
 
 def iterate_requirements(subject: audited_set.AuditedSet) -> Iterator[SetRequirement]:

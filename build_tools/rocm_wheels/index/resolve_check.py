@@ -2,7 +2,8 @@
 
 Which build is the newest, why one version sorts above another (PEP 440), and a spelling of its local part
 that sorts. pip and uv are asked, and run for real; nothing is installed. An index in a folder is read as it
-lies there (``file:``).
+lies there (``file:``). Of a Python without a GIL (``3.13t``) pip is asked alone: uv resolves for one only
+where it is installed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from itertools import product
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.tags import Tag
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
@@ -28,7 +29,8 @@ from rocm_wheels.core import errors, installation, log, parallel, process
 from rocm_wheels.index import reader
 from rocm_wheels.index.folder import parse_file_name
 from rocm_wheels.index.platform_tags import PLATFORM_TAGS
-from rocm_wheels.wheels import dist_info
+from rocm_wheels.models import facts
+from rocm_wheels.wheels import dist_info, python_tags
 
 _UV_LINUX = PLATFORM_TAGS["linux"][0].removesuffix("_x86_64")
 _UV_PLATFORMS = {"linux": f"x86_64-{_UV_LINUX}", "windows": "x86_64-pc-windows-msvc"}
@@ -106,11 +108,12 @@ def check_picks(index: str, request: ResolveRequest, env: Mapping[str, str]) -> 
     candidates = {name: find_candidates(base, name, new, reach) for name in projects}
     names = {**dict(zip(projects, projects, strict=True)), **list_older_releases(candidates, request)}
     checks = []
-    for python, (requirement, name), tool in product(tags, names.items(), _ASK):
+    for python, (requirement, name) in product(tags, names.items()):
         wheels = [wheel for wheel in candidates[name] if wheel.tags & tags[python]]
         version, why = find_expected_version(requirement, wheels, request)
-        check = ResolveCheck(requirement, python, tool, expected=str(version or ""), why=why)
-        checks.append((check, name, version, wheels))
+        for tool in _list_tools(python):
+            check = ResolveCheck(requirement, python, tool, expected=str(version or ""), why=why)
+            checks.append((check, name, version, wheels))
     answers = _ask_installers(base, names, list(tags), request, env)
     results = []
     for check, name, version, wheels in checks:
@@ -174,8 +177,9 @@ def _ask_installers(
                 return {key: answer for answers in apart for key, answer in answers.items()}
             return {(requirement, python, tool): (versions, "") for requirement in group}
 
-        questions = product(_ASK, pythons, rounds)
-        taken = parallel.run_in_parallel(lambda group: ask(*group), list(questions), jobs=os.cpu_count() or 1)
+        asked = [(tool, python) for python in pythons for tool in _list_tools(python)]
+        questions = [(*each, group) for each, group in product(asked, rounds)]
+        taken = parallel.run_in_parallel(lambda group: ask(*group), questions, jobs=os.cpu_count() or 1)
     return {key: answer for answers in taken for key, answer in answers.items()}
 
 
@@ -191,7 +195,9 @@ def _ask_pip(
         words = [*pip, "--isolated", "install", "--dry-run", "--quiet", "--report", str(report)]
         # a pip before 23.3 asks for other platforms with --target only, to which a dry run writes nothing
         words += ["--target", f"{folder}/target", "--ignore-installed", "--no-cache-dir"]
-        words += ["--disable-pip-version-check", "--python-version", python, "--implementation", "cp"]
+        words += ["--disable-pip-version-check", "--python-version", python.rstrip("t")]
+        words += ["--implementation", "cp"]
+        words += ["--abi", f"cp{python.replace('.', '')}"] if python.endswith("t") else []
         words += [word for tag in PLATFORM_TAGS[platform] for word in ("--platform", tag)]
         process.capture_output(
             [*words, *options, *requirements], env=kept, description="pip install --dry-run"
@@ -217,6 +223,10 @@ def _ask_uv(
 _ASK = {"pip": _ask_pip, "uv": _ask_uv}
 
 
+def _list_tools(python: str) -> Sequence[str]:
+    return ["pip"] if python.endswith("t") else list(_ASK)
+
+
 def parse_requirement_name(requirement: str) -> str:
     """Return the normalized project of a requirement; UsageError when it is none."""
     try:
@@ -239,21 +249,18 @@ def parse_expected_versions(texts: Sequence[str]) -> dict[str, Version]:
 
 def tags_for_python(python: str, platform: str) -> frozenset[Tag]:
     """Return the tags of wheels that a CPython (``3.12``) can use; UsageError for any other."""
-    match = re.fullmatch(r"3\.([0-9]{1,2})", python)
-    if not match:
+    if not re.fullmatch(r"3\.[0-9]{1,2}t?", python):
         raise errors.UsageError(
-            f"--python {python!r} is not a Python that both tools can resolve for", tip="--python 3.12"
+            f"--python {python!r} is not a Python that tools can resolve for", tip="--python 3.12"
         )
-    version, platforms = (3, int(match[1])), PLATFORM_TAGS[platform]
-    compatible = compatible_tags(version, f"cp3{match[1]}", platforms)
-    return frozenset((*cpython_tags(version, platforms=platforms), *compatible))
+    return frozenset(python_tags.list_accepted_tags(python, PLATFORM_TAGS[platform]))
 
 
 def _list_pythons(new: Sequence[Path]) -> list[str]:
     """Return the Pythons that new wheels are for; this one for wheels for any."""
-    tags = {tag.interpreter for path in new for tag in dist_info.parse_wheel_name(path.name).tags}
-    minors = sorted(int(tag[3:]) for tag in tags if tag.startswith("cp3") and tag[3:].isdigit())
-    return [f"3.{minor}" for minor in minors] or [f"3.{sys.version_info.minor}"]
+    tags = (tag for path in new for tag in dist_info.parse_wheel_name(path.name).tags)
+    pythons = sorted(python_tags.list_pythons(tags), key=facts.get_python_key)
+    return pythons or [f"3.{sys.version_info.minor}"]
 
 
 def _find_platform(new: Sequence[Path]) -> str:

@@ -176,11 +176,9 @@ def select_given_wheel(project: str, wheels: Sequence[Path], tag: str) -> Path:
 
 
 def _fits_python(wheel: Path, tag: str) -> bool:
-    from rocm_wheels.audit.audited_wheel import list_accepted_tags
-    from rocm_wheels.wheels.dist_info import parse_wheel_name
+    from rocm_wheels.wheels import dist_info, python_tags
 
-    tags = parse_wheel_name(wheel.name).tags
-    return bool(tags & list_accepted_tags(tag, sorted({each.platform for each in tags})))
+    return python_tags.accepts_python(dist_info.parse_wheel_name(wheel.name).tags, tag)
 
 
 def remember_provided(
@@ -355,8 +353,8 @@ def _read_installed_wheel(
     env: Mapping[str, str],
 ) -> ProvidedWheel:
     """Read metadata and libraries of what is installed with the ``dist-info`` of a ``folder``; import it."""
-    from rocm_wheels.audit.audited_wheel import list_accepted_tags
     from rocm_wheels.package import sbom
+    from rocm_wheels.wheels import python_tags
     from rocm_wheels.wheels.dist_info import parse_metadata, parse_wheel_file
 
     site, faults = ready.site_packages, list[str]()
@@ -367,7 +365,7 @@ def _read_installed_wheel(
         record = (folder / "RECORD").read_text(encoding="utf-8", errors="surrogateescape")
     except (OSError, errors.DataError) as cause:
         return replace(provided, version=version, faults=(f"its metadata cannot be read: {cause}",))
-    if not tags & list_accepted_tags(ready.python_tag, sorted({tag.platform for tag in tags})):
+    if not python_tags.accepts_python(tags, ready.python_tag):
         abis = ", ".join(sorted({tag.abi for tag in tags}))
         faults.append(f"it is for {abis}, and the environment is {ready.python_tag}")
     lock = folder / sbom.LOCK_MEMBER

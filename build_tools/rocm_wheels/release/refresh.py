@@ -27,7 +27,7 @@ from typing import NamedTuple
 from rocm_wheels.core import parallel, tables
 from rocm_wheels.index import manifest, signing
 from rocm_wheels.index.folder import HTML_PAGE, METADATA_SUFFIX
-from rocm_wheels.models import project_names
+from rocm_wheels.models import facts, project_names
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.release import channel as channels
 from rocm_wheels.release import gate, pages, support, verdict_text, view_selectors, wheel_set
@@ -182,7 +182,7 @@ def _make_wheel_status(file: wheel_set.SetFile, document: wheel_set.SetDocument)
     return support.WheelStatus(
         file=file.name,
         sha256=file.sha256,
-        pythons=tuple(sorted(pythons, key=wheel_set.python_number)),
+        pythons=tuple(sorted(pythons, key=facts.get_python_key)),
         platforms=tuple(sorted({tag.platform for tag in dist_info.parse_wheel_name(file.name).tags})),
         gfx=tuple(targets) or wheel_set.list_set_targets(document),
         label=file.label,

@@ -28,18 +28,19 @@ from packaging.utils import canonicalize_name
 from rocm_wheels.audit import contents
 from rocm_wheels.core import errors, log, parallel, records, tables
 from rocm_wheels.index.folder import JSON_PAGE, METADATA_SUFFIX
-from rocm_wheels.models import ci, gfx, project_names
+from rocm_wheels.models import ci, facts, gfx, project_names
 from rocm_wheels.models.lock import Lock
 from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.package import version_edit
 from rocm_wheels.release import document_seal, set_conflicts, staged_wheels, wheel_set
 from rocm_wheels.release.pages import make_index_pages
-from rocm_wheels.release.staged_wheels import SetSources, StagedWheel, accepts_python, find_single_python
+from rocm_wheels.release.staged_wheels import SetSources, StagedWheel
 from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.stores import store as stores
 from rocm_wheels.stores.store import Store
 from rocm_wheels.variants import device_names
 from rocm_wheels.wheels import statement
+from rocm_wheels.wheels.python_tags import accepts_python, find_single_python
 from rocm_wheels.wheels.scan import WheelScan
 
 _MOST_FAULTS_SHOWN = 30
@@ -259,7 +260,7 @@ def _is_usable_variant(wheel: StagedWheel, counterpart: StagedWheel, subject: St
 def _make_marker_environment(wheel: StagedWheel, subject: StageSubject) -> dict[str, str]:
     """Return what markers are asked about: the machine that a wheel is for; no extra is wanted."""
     pythons = [python for set_wheel in subject.wheels if (python := find_single_python(set_wheel.tags))]
-    newest = max(pythons, key=wheel_set.python_number, default="3.12")
+    newest = max(pythons, key=facts.get_python_key, default="3.12")
     python = (find_single_python(wheel.tags) or newest).rstrip("t")
     windows = subject.sources.source_of(wheel).lock.platform == "windows"
     return {

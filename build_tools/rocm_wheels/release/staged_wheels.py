@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +29,7 @@ from rocm_wheels.release import wheel_set
 from rocm_wheels.release.store_paths import LOCK_FILE
 from rocm_wheels.sources.lock import digest_lock, format_lock, parse_lock
 from rocm_wheels.variants.document import VARIANT_FILE_NAME, parse_wheel_document
-from rocm_wheels.wheels import statement
+from rocm_wheels.wheels import python_tags, statement
 from rocm_wheels.wheels.scan import WheelScan, scan_wheel
 
 _CARRIED_ROCM = re.compile(r"[^/]+/_rocm/")
@@ -146,29 +146,6 @@ def _read_variant(path: Path, content: bytes | None, label: str) -> str:
     if content is None:
         raise errors.ReleaseError(f"{where} is missing, and the file name has the label {label}")
     return parse_wheel_document(content, name=where, label=label).to_json().decode()
-
-
-def accepts_python(tags: Iterable[Tag], python: str) -> bool:
-    """Tell whether a Python (``3.12``, ``3.13t``) takes a wheel with these tags, of whatever platform."""
-    minor = int(python.rstrip("t").partition(".")[2])
-    return any(_accepts_tag(tag, minor, python.endswith("t")) for tag in tags)
-
-
-def _accepts_tag(tag: Tag, minor: int, free_threaded: bool) -> bool:
-    if tag.abi == "abi3":  # no installer takes cp3-abi3
-        first = re.fullmatch(r"cp3(\d+)", tag.interpreter)
-        return not free_threaded and first is not None and int(first[1]) <= minor
-    if tag.interpreter in ("py3", f"py3{minor}"):
-        return True
-    abi = f"cp3{minor}{'t' if free_threaded else ''}"
-    return tag.interpreter == f"cp3{minor}" and tag.abi in (abi, f"{abi}m", "none")  # cp37m
-
-
-def find_single_python(tags: Iterable[Tag]) -> str | None:
-    """Return the one Python that a wheel is for (``3.12``, ``3.13t``), ``None`` when it is for several."""
-    abis = {tag.abi for tag in tags}
-    match = re.fullmatch(r"cp3(\d+)m?(t?)", abis.pop()) if len(abis) == 1 else None
-    return f"3.{match[1]}{match[2]}" if match else None
 
 
 @dataclass(frozen=True)
@@ -322,7 +299,7 @@ def _is_possible_source(wheel: StagedWheel, source: SetSource) -> bool:
     """Tell whether a lock could be that of a wheel, by its project, Python, targets and ROCm packages."""
     lock = source.lock
     targets = {gfx.strip_features(target) for target in gfx.parse_targets(",".join(lock.targets))}
-    python = find_single_python(wheel.tags)
+    python = python_tags.find_single_python(wheel.tags)
     return (
         find_recipe(wheel.file.project, source.projects) is not None
         and (not lock.pythons or python is None or python in lock.pythons)

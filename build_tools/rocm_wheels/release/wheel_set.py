@@ -26,7 +26,7 @@ from packaging.version import Version
 from pydantic import AfterValidator, Field, model_validator
 
 from rocm_wheels.core import errors, parallel, records, tables
-from rocm_wheels.models import project_names
+from rocm_wheels.models import facts, project_names
 from rocm_wheels.models.gfx import get_card_kinds, get_gfx_families
 from rocm_wheels.models.lock import Lock, Sha256Digest
 from rocm_wheels.release import document_seal
@@ -35,7 +35,7 @@ from rocm_wheels.sources.lock import parse_lock
 from rocm_wheels.stores.store import NotInStoreError, Store
 from rocm_wheels.variants import device_names
 from rocm_wheels.variants.document import NULL_LABEL
-from rocm_wheels.wheels import dist_info
+from rocm_wheels.wheels import dist_info, python_tags
 
 SetLayout = Literal["per-family", "multi-arch", "variants"]
 _MOMENT_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
@@ -375,7 +375,7 @@ def make_planned_cells(
     return tuple(
         SetCell(project=canonicalize_name(project), python=python, target=target)
         for project, has_code in projects
-        for python in sorted(pythons, key=python_number)
+        for python in sorted(pythons, key=facts.get_python_key)
         for target in (targets if has_code else ("",))
     )
 
@@ -426,7 +426,7 @@ def list_installed_wheels(
     files = _find_wheels_for_gpu(document, gfx)
     all_of = {file.project for file in files}
     pythons = sorted(
-        {python for file in files for python in list_wheel_pythons(file.name)}, key=python_number
+        {python for file in files for python in list_wheel_pythons(file.name)}, key=facts.get_python_key
     )
     groups = []
     for python in pythons or [""]:
@@ -479,19 +479,9 @@ def _is_part_of(file: SetFile, project: str) -> bool:
 def list_wheel_pythons(name: str) -> frozenset[str]:
     """Return the Pythons that a wheel is for by its name; none: it is for every one (``py3``, ``abi3``)."""
     try:
-        tags = dist_info.parse_wheel_name(name).tags
+        return python_tags.list_pythons(dist_info.parse_wheel_name(name).tags)
     except errors.DataError:
         return frozenset()  # not a name to go by: it counts for every Python
-    return frozenset(
-        f"{tag.interpreter[2]}.{tag.interpreter[3:]}{'t' if tag.abi.endswith('t') else ''}"
-        for tag in tags
-        if tag.interpreter.startswith("cp") and tag.interpreter[3:].isdigit() and tag.abi != "abi3"
-    )
-
-
-def python_number(python: str) -> tuple[int, str]:
-    """Return what Pythons (``3.12``, ``3.13t``) are sorted by."""
-    return int(python[2:].rstrip("t") or 0), python
 
 
 PLATFORM_ORDER: tuple[project_names.Platform, ...] = get_args(

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.tags import compatible_tags, cpython_tags, parse_tag
+from packaging.tags import parse_tag
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.core import errors
@@ -23,6 +23,7 @@ from rocm_wheels.models.versions import is_asan_version
 from rocm_wheels.user import index_pages, installed_packages
 from rocm_wheels.user.doctor_subject import DoctorSubject, error, info, join_some, ok, warning
 from rocm_wheels.user.host import StatedMachine, make_host
+from rocm_wheels.wheels import python_tags
 
 _KIND_NAMES = {"rocm": "ROCm", "cuda": "CUDA", "xpu": "Intel GPUs (XPU)", "cpu": "processors alone (CPU)"}
 _OTHER_COMPANIONS = ("torchao", "xformers")  # compiled, without a recipe of ours
@@ -222,17 +223,10 @@ def check_release_line(subject: DoctorSubject) -> Iterator[Finding]:
 def check_interpreter(subject: DoctorSubject) -> Iterator[Finding]:
     """See that what is installed was built for this Python."""
     python = subject.installed.environment
-    version = tuple(int(part) for part in python.version.split(".")[:2])
-    interpreter = f"cp{''.join(map(str, version))}"
-    abi = f"{interpreter}t" if python.free_threaded else interpreter
-    fitting = {
-        (tag.interpreter, tag.abi)
-        for tag in (*cpython_tags(version, [abi], ["any"]), *compatible_tags(version, interpreter, ["any"]))
-    }
     for package in subject.installed.packages:
         tags = sorted({tag for tag in package.tags if tag.count("-") == 2})
-        built_for = {(tag.interpreter, tag.abi) for text in tags for tag in parse_tag(text)}
-        if not package.shadowed and tags and fitting.isdisjoint(built_for):
+        built_for = frozenset(tag for text in tags for tag in parse_tag(text))
+        if not package.shadowed and tags and not python_tags.accepts_python(built_for, python.minor):
             text = f"{package} is built for {join_some(tags, 2)}, and this is Python {python.minor}"
             yield error(text, subject.format_reinstallation(package.name))
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packaging.tags import Tag, compatible_tags, cpython_tags, mac_platforms, platform_tags, sys_tags
+from packaging.tags import Tag, mac_platforms, platform_tags, sys_tags
 
 from rocm_wheels.core import errors
 from rocm_wheels.gpus import detect, variables, vendors
@@ -30,6 +30,7 @@ from rocm_wheels.gpus.gpu import (
 from rocm_wheels.gpus.rocm import find_rocm_installations
 from rocm_wheels.index.platform_tags import PLATFORM_TAGS
 from rocm_wheels.variants import document, order
+from rocm_wheels.wheels import python_tags
 
 if TYPE_CHECKING:
     from rocm_wheels.models.gfx import TargetOverride
@@ -239,10 +240,7 @@ def _list_tags(
         platforms = [name.replace("x86_64", machine) for name in PLATFORM_TAGS["linux"]]
         if machine != "x86_64":
             platforms = [name for name in platforms if not _OLD_MANYLINUX.match(name)]
-    minor, threads, _ = python.removeprefix("3.").partition("t")
-    version, plain = (3, int(minor)), f"cp3{minor}"
-    cpython = cpython_tags(version, abis=[plain + threads], platforms=platforms)
-    return tuple(dict.fromkeys((*cpython, *compatible_tags(version, plain, platforms))))
+    return python_tags.list_accepted_tags(python, platforms)
 
 
 def _resolve_hardware(statement: StatedMachine, env: Mapping[str, str]) -> Hardware:
