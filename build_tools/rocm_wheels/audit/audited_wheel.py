@@ -23,7 +23,7 @@ from rocm_wheels.binaries import loader
 from rocm_wheels.core.errors import DataError, Finding, Severity, find_errors
 from rocm_wheels.device_code import code_objects, kpack
 from rocm_wheels.models import gfx, project_names
-from rocm_wheels.models.project import Project, load_project
+from rocm_wheels.models.project import Project
 from rocm_wheels.wheels import platform_promises, required_packages
 from rocm_wheels.wheels.dist_info import RecordEntry, WheelMetadata, WheelName, list_dist_info_folders
 from rocm_wheels.wheels.scan import WheelScan
@@ -352,12 +352,6 @@ class Baseline:
 
     wheel: AuditedWheel
     limits: drift_limits.DriftLimits
-
-
-def find_recipe(distribution: str) -> Project | None:
-    """Return the recipe that builds a distribution, None without one."""
-    recipes = map(load_project, project_names.list_project_names())
-    return next((recipe for recipe in recipes if is_same_name(recipe.distribution, distribution)), None)
 
 
 def list_base_targets(targets: Iterable[str]) -> tuple[str, ...]:

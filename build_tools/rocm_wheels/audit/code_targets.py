@@ -10,11 +10,13 @@ import posixpath
 import re
 from collections.abc import Iterable
 
-from rocm_wheels.audit.audited_wheel import AuditedWheel, find_recipe, list_base_targets
+from rocm_wheels.audit.audited_wheel import AuditedWheel, list_base_targets
 from rocm_wheels.audit.definition import Findings, Skip, check, error, note, warning
 from rocm_wheels.core.errors import Finding
 from rocm_wheels.device_code import code_objects, kernel_databases
 from rocm_wheels.models import gfx
+from rocm_wheels.models.project import find_project_of
+from rocm_wheels.variants import device_names
 
 _ABI_OF_V4 = 2
 _ABI_OF_V6 = 4
@@ -78,7 +80,7 @@ def check_bundles(wheel: AuditedWheel) -> Findings:
 
 def _is_of_recipe(wheel: AuditedWheel) -> bool:
     """Tell whether a recipe builds its project, whoever built this wheel."""
-    return wheel.scan.name is not None and find_recipe(wheel.scan.name.name) is not None
+    return wheel.scan.name is not None and find_project_of(wheel.scan.name.name) is not None
 
 
 @check("RW036 code-object-version (warning)")
@@ -155,7 +157,6 @@ def _list_code(wheel: AuditedWheel) -> list[tuple[str, tuple[code_objects.CodeOb
     return sorted(wheel.scan.device_code.items())
 
 
-_DEVICE_REQUIREMENT = re.compile(r"amd-.*-device-")
 _PACKAGE_TARGET = re.compile(r"^(?:rocm-sdk|amd)-.*?-?(?P<label>gfx[\w-]+)$")
 
 
@@ -171,7 +172,7 @@ def check_target_packages(wheel: AuditedWheel) -> Findings:
     families = {name.lower(): set(targets) for name, targets in gfx.get_gfx_families().items()}
     for requirement in wheel.requirements:
         match = _PACKAGE_TARGET.match(requirement.name.lower().replace("_", "-"))
-        if match is None or (wheel.moved_code and _DEVICE_REQUIREMENT.match(match[0])):
+        if match is None or (wheel.moved_code and device_names.find_device_key(match[0])):
             continue  # where the extras of a split wheel lead has a check of its own
         covered = families.get(match["label"])
         if covered is not None and covered.isdisjoint(wheel.targets):

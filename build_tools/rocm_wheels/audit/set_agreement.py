@@ -9,10 +9,11 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.audit import kernels, libraries, metadata, set_environments
 from rocm_wheels.audit.audited_set import AuditedSet, PlannedWheel
-from rocm_wheels.audit.audited_wheel import AuditedWheel, find_recipe, list_base_targets
+from rocm_wheels.audit.audited_wheel import AuditedWheel, list_base_targets
 from rocm_wheels.audit.definition import Findings, Skip, check, error, join_names
 from rocm_wheels.core import tables
 from rocm_wheels.models import gfx, versions
+from rocm_wheels.models.project import find_project_of
 from rocm_wheels.wheels import hazards
 
 _ROCM_LOCAL = re.compile(r"(?:^|\.)(?:dev)?rocm(?:sdk|v)?\.?(?P<version>[0-9].*)")
@@ -188,7 +189,7 @@ def _list_libraries_for_all(wheel: AuditedWheel) -> dict[str, set[str]]:
 
     Where none must, and together they do, it is the wheel.
     """
-    recipe = find_recipe(wheel.name.name)
+    recipe = find_project_of(wheel.name.name)
     if recipe is None:
         return {}
     rules = recipe.list_device_code_rules(wheel.expected.platform)

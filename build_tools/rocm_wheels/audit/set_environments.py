@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -15,7 +14,6 @@ from rocm_wheels.audit.definition import Skip
 from rocm_wheels.core import errors
 from rocm_wheels.index import folder
 from rocm_wheels.models import project_names
-from rocm_wheels.models.project import load_project
 from rocm_wheels.wheels import dist_info, python_tags, required_packages
 
 TRITON_NAMES = frozenset({"triton", "pytorch-triton", "pytorch-triton-rocm", "triton-rocm"})
@@ -77,17 +75,9 @@ class SetRequirement:
         return canonicalize_name(self.requirement.name)
 
 
-@lru_cache(maxsize=8)
-def list_recipe_distributions() -> frozenset[str]:
-    """Return the distributions (normalized) that recipes build."""
-    return frozenset(
-        canonicalize_name(load_project(name).distribution) for name in project_names.list_project_names()
-    )
-
-
 def list_stack_projects(subject: audited_set.AuditedSet) -> frozenset[str]:
     """Return the projects of a set that belong together: those of recipes, and those that pin torch."""
-    stack = {TORCH_PROJECT, *TRITON_NAMES, *list_recipe_distributions()}
+    stack = {TORCH_PROJECT, *TRITON_NAMES, *project_names.find_wheel_projects()}
     for project, wheels in subject.wheels_by_project.items():
         for wheel in wheels:
             pins = (metadata.get_exact_version(r) for r in wheel.requirements if r.name == TORCH_PROJECT)

@@ -23,7 +23,6 @@ from rocm_wheels.models.project import load_project
 from rocm_wheels.variants import device_names
 
 _ROCM_PREFIX = "rocm-sdk-"
-_DEVICE_WHEEL = re.compile(r"amd-(?P<host>.+)-device(?:-(?P<key>gfx[\w-]+))?")  # or a selector, without key
 _TARGET_PACKAGE = re.compile(r"(?:rocm-sdk-(?:device|libraries|devel)|amd-.+-device)-(?P<key>gfx[\w-]+)")
 
 
@@ -99,13 +98,15 @@ def _is_built_with(subject: AuditedSet, required: SetRequirement) -> bool:
     ROCm's packages and device wheels have checks of their own, and sets are published beside those.
     """
     version = metadata.get_exact_version(required.requirement)
-    if version is None or "+" not in version or _OF_OTHER_CHECKS.match(required.project):
+    if version is None or "+" not in version:
+        return False
+    if _ROCM_PROJECT.match(required.project) or device_names.find_host_project(required.project):
         return False
     listed = [*subject.files.absent, *(path.name for path in subject.files.sdists)]
     return not any(canonicalize_name(name.partition("-")[0]) == required.project for name in listed)
 
 
-_OF_OTHER_CHECKS = re.compile(r"rocm(?:$|-sdk-|-profiler)|amd-.+-device(?:$|-)")
+_ROCM_PROJECT = re.compile(r"rocm(?:$|-sdk-|-profiler)")
 
 
 def _list_sdist_versions(subject: AuditedSet, project: str) -> list[Version]:
@@ -133,12 +134,12 @@ def check_set_devices(subject: AuditedSet) -> Findings:
     Fix: Publish host and device wheels of one split, all together; or split the host wheel again.
     """
     hosts = {
-        project: match["host"]
+        project: host
         for project in subject.wheels_by_project
-        if (match := _DEVICE_WHEEL.fullmatch(project))
+        if (host := device_names.find_host_project(project))
     }
     requirements = set_environments.iterate_requirements(subject)
-    required = [item for item in requirements if _DEVICE_WHEEL.fullmatch(item.project)]
+    required = [item for item in requirements if device_names.find_host_project(item.project)]
     if not hosts and not required:
         raise Skip("no wheel is split: there is no device wheel, and none is required")
     led_to: set[str] = set()
@@ -224,8 +225,8 @@ def check_set_target_packages(subject: AuditedSet) -> Findings:
             message = f"requires {package}, which the set has not for {item.environment.system}"
             yield error(message, item.file_name)
     for project in subject.wheels_by_project:
-        device = _DEVICE_WHEEL.fullmatch(project)
-        package = f"{_ROCM_PREFIX}device-{device['key']}" if device and device["key"] else ""
+        key = device_names.find_device_key(project)
+        package = f"{_ROCM_PREFIX}device-{key}" if key else ""
         for wheel in subject.wheels_by_project[project] if package in subject.wheels_by_project else ():
             if package not in {canonicalize_name(line.name) for line in wheel.requirements}:
                 message = f"requires no {package}, which has ROCm's kernels for that GPU"
@@ -272,8 +273,7 @@ def check_device_default(subject: AuditedSet) -> Findings:
         raise Skip("no wheel leaves its device code to extras")
     led_by_default: set[str] = set()  # projects
     for item in set_environments.iterate_requirements(subject):
-        device = _DEVICE_WHEEL.fullmatch(item.project)
-        if "" in item.extras and device and device["key"]:
+        if "" in item.extras and device_names.find_device_key(item.project):
             led_by_default.add(item.wheel.name.name)
         elif item.requirement.extras and device_names.is_selector(item.wheel.name.name):
             led_by_default.add(item.project)

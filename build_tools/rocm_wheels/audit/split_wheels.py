@@ -27,9 +27,7 @@ from rocm_wheels.variants import device_names
 from rocm_wheels.wheels import dist_info, scan
 
 _RUNTIME = re.compile(r"(?:lib)?rocm_kpack[^/]*\.(?:so|dll)(?:\.[0-9.]+)?$")
-_CHIP = re.compile(r".*-device-(?P<chip>gfx[0-9]+[0-9a-f]{2})")
-# ROCm's own packages for a GPU (rocm-sdk-device-gfx942) are no parts of a wheel
-_DEVICE_NAME = re.compile(r"(?!rocm-sdk-)(?:amd-)?(?P<host>.+)-device-gfx[\w-]+")
+_CHIP = re.compile(r"gfx[0-9]+[0-9a-f]{2}")
 
 
 @check("RW049 moved-code (error)")
@@ -89,7 +87,7 @@ def check_device_extras(wheel: AuditedWheel) -> Findings:
             if requirement.marker
             and requirement.marker.evaluate({"extra": extra})
             and not requirement.marker.evaluate({"extra": ""})
-            and _DEVICE_NAME.fullmatch(canonicalize_name(requirement.name))
+            and device_names.find_device_key(canonicalize_name(requirement.name))
         ]
         if not devices:
             yield error(f"the extra {extra} leads to no device wheel")
@@ -129,14 +127,14 @@ def check_kpack_runtime(wheel: AuditedWheel) -> Findings:
 def group_device_wheels(wheels: Sequence[Path]) -> dict[Path, tuple[Path, ...]]:
     """Return each wheel with its device wheels among them. UsageError for one without its host wheel."""
     names = {wheel: dist_info.parse_wheel_name(wheel.name) for wheel in wheels}
-    groups: dict[Path, list[Path]] = {wheel: [] for wheel in wheels if _get_host_name(names[wheel]) is None}
+    host_names = {wheel: device_names.find_host_project(name.name) for wheel, name in names.items()}
+    groups: dict[Path, list[Path]] = {wheel: [] for wheel in wheels if host_names[wheel] is None}
     for part in (wheel for wheel in wheels if wheel not in groups):
         hosts = [host for host in groups if _belongs_to_host(names[part], names[host])]
         if not hosts:
-            host_name = _get_host_name(names[part])
             raise errors.UsageError(
-                f"{part.name} holds device code for a wheel of {host_name} that is not named",
-                tip=f"name the wheel of {host_name} of the same version and tags beside it",
+                f"{part.name} holds device code for a wheel of {host_names[part]} that is not named",
+                tip=f"name the wheel of {host_names[part]} of the same version and tags beside it",
             )
         for host in hosts:
             groups[host].append(part)
@@ -211,7 +209,7 @@ def check_device_wheels(wheel: AuditedWheel) -> Findings:
 def _list_device_requirements(wheel: AuditedWheel) -> list[str]:
     """Return the device wheels that its extras lead to (normalized)."""
     names = (canonicalize_name(requirement.name) for requirement in wheel.requirements)
-    return [name for name in names if _DEVICE_NAME.fullmatch(name)]
+    return [name for name in names if device_names.find_device_key(name)]
 
 
 def _judge_part(part: scan.WheelScan) -> Findings:
@@ -222,22 +220,13 @@ def _judge_part(part: scan.WheelScan) -> Findings:
     if spelled := [fault for fault in part.faults if fault not in part.breaking_faults]:
         message = f"RECORD has digests in hex ({len(spelled)} of them), not in URL-safe base64"
         yield warning(message, file_name)
-    chip = _CHIP.fullmatch(part.name.name) if part.name is not None else None
+    key = device_names.find_device_key(part.name.name) if part.name is not None else None
+    chip = key if key is not None and _CHIP.fullmatch(key) else ""
     objects = [code for codes in part.device_code.values() for code in codes if code.kind == "kpack"]
-    if chip and not any(code.target.processor == chip["chip"] for code in objects):
-        yield error(f"is the device wheel of {chip['chip']}, and has no archive for it", file_name)
-
-
-def _get_host_name(name: dist_info.WheelName) -> str | None:
-    """Return the distribution that a device wheel or selector is a part of, None for any other wheel."""
-    project = canonicalize_name(name.distribution)
-    if device_names.is_selector(project):
-        return device_names.find_host_project(project)
-    match = _DEVICE_NAME.fullmatch(project)
-    return match["host"] if match else None
+    if chip and not any(code.target.processor == chip for code in objects):
+        yield error(f"is the device wheel of {chip}, and has no archive for it", file_name)
 
 
 def _belongs_to_host(part: dist_info.WheelName, host: dist_info.WheelName) -> bool:
-    host_name = _get_host_name(part)
     matches = (part.version, part.tags) == (host.version, host.tags)
-    return host_name is not None and is_same_name(host_name, host.distribution) and matches
+    return device_names.find_host_project(part.name) == host.name and matches

@@ -521,11 +521,14 @@ def package_command(  # noqa: PLR0917 - click passes them by name
 
 
 def _is_unsplit(wheel: Path) -> bool:
-    from rocm_wheels.release import wheel_set
+    from rocm_wheels.package import wheel_plan
+    from rocm_wheels.variants import device_names
     from rocm_wheels.wheels import dist_info, wheel_code
 
-    is_device_wheel = wheel_set.find_host_project(dist_info.parse_wheel_name(wheel.name).name) is not None
-    return not is_device_wheel and any(wheel_code.read_device_code(wheel).code.values())
+    name = dist_info.parse_wheel_name(wheel.name).name
+    if wheel_plan.is_rocm_package(name) or device_names.find_host_project(name) is not None:
+        return False  # ROCm's packages lie beside wheels that need them
+    return any(wheel_code.read_device_code(wheel).code.values())
 
 
 def _is_thin_torch(wheel: Path) -> bool:

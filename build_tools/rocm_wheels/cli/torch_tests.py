@@ -261,14 +261,15 @@ def _install_set(  # noqa: PLR0917 - what was given
     They stay beside the environment: results name them by their digests.
     """
     from rocm_wheels.core import process
-    from rocm_wheels.release import set_copy, wheel_set
+    from rocm_wheels.release import set_copy
     from rocm_wheels.release.store_paths import FamilyPaths
+    from rocm_wheels.variants import device_names
 
     env = boundary.read_environment()
     hosts = {
         file.project: file.version
         for file in document.files
-        if wheel_set.find_host_project(file.project) is None
+        if device_names.find_host_project(file.project) is None
     }
     kept = venv.with_name(f"{venv.name}-wheels")
     with set_copy.open_copy(store, document) as root:

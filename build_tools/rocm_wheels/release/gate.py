@@ -40,6 +40,7 @@ from rocm_wheels.release.policy import (
 from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.release.verdict import REPORTED, RuleResult, TargetState, Verdict, reason
 from rocm_wheels.stores.store import NotInStoreError, Store
+from rocm_wheels.variants import device_names
 
 _ANY_AGE = timedelta(days=36500)
 _MOST_TESTS_NAMED = 3  # of a failure, in a reason
@@ -472,7 +473,7 @@ def _has_wheel_for_cell(cell: wheel_set.SetCell, document: wheel_set.SetDocument
         if not (pythons := wheel_set.list_wheel_pythons(item.name)) or cell.python in pythons
     ]
     wheels = [file for file in usable if file.project == cell.project]
-    parts = [file for file in usable if wheel_set.find_host_project(file.project) == cell.project]
+    parts = [file for file in usable if device_names.find_host_project(file.project) == cell.project]
     targets = {strip_features(item) for file in (*wheels, *parts) for item in file.targets}
     return bool(wheels) and (not cell.target or strip_features(cell.target) in targets)
 
@@ -526,7 +527,7 @@ def judge_reproduction(
     files = [
         file
         for file in case.document.files
-        if not rule.projects or (wheel_set.find_host_project(file.project) or file.project) in rule.projects
+        if not rule.projects or (device_names.find_host_project(file.project) or file.project) in rule.projects
     ]
     uncovered = tuple(file.name for file in files if file.sha256 not in weighed.covered)
     if not files or uncovered:

@@ -29,6 +29,7 @@ from rocm_wheels.models.project import load_project
 from rocm_wheels.release import set_statements, wheel_set
 from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.stores.store import Store
+from rocm_wheels.variants import device_names
 from rocm_wheels.wheels import statement
 
 # what `build --packaging` does after a build, as `set package` does later; other steps are somebody's own
@@ -251,7 +252,7 @@ def _find_wheel_name(document: wheel_set.SetDocument, name: str) -> str:
 
 def _get_host(file: wheel_set.SetFile) -> str:
     """Return the project that a wheel is of; of a device wheel that of its host."""
-    return wheel_set.find_host_project(file.project) or file.project
+    return device_names.find_host_project(file.project) or file.project
 
 
 def _read_build(file: wheel_set.SetFile, origin: statement.WheelOrigin | None) -> BuiltWheel:

@@ -30,6 +30,7 @@ from rocm_wheels.models.versions import is_asan_version
 from rocm_wheels.package import version_edit
 from rocm_wheels.release import store_paths, wheel_set
 from rocm_wheels.stores.store import Store
+from rocm_wheels.variants import device_names
 from rocm_wheels.wheels import dist_info, installer_slots
 
 _MOST_UNPINNED_SHOWN = 10
@@ -133,12 +134,12 @@ def sort_by_dependencies(
             return
         visited.add(project)
         for needed in sorted(graph[project], key=lambda name: (name not in hard[project], name)):
-            is_part = wheel_set.find_host_project(needed) == project
+            is_part = device_names.find_host_project(needed) == project
             if is_part or needed in hard[project] or project not in _find_closure(needed, hard):
                 visit(needed)
         order[project] = None
 
-    for project in sorted(graph, key=lambda name: (wheel_set.find_host_project(name) is not None, name)):
+    for project in sorted(graph, key=lambda name: (device_names.find_host_project(name) is not None, name)):
         visit(project)
     return list(order)
 
@@ -354,7 +355,7 @@ def _list_code_targets(document: wheel_set.SetDocument) -> Mapping[str, set[str]
     """Return the targets of each project; parts that hold kernels (``torch-device-gfx942``) are of it."""
     targets: dict[str, set[str]] = defaultdict(set)
     for file in document.files:
-        project = wheel_set.find_host_project(file.project) or file.project
+        project = device_names.find_host_project(file.project) or file.project
         targets[project] |= {*file.targets}
     return targets
 
@@ -390,7 +391,7 @@ def find_upgrade_faults(
             project = _project_of(requirement)
             if project in projects:
                 continue
-            if wheel_set.find_host_project(project) in projects:
+            if device_names.find_host_project(project) in projects:
                 faults.append(
                     f"{name} names {requirement.name} in an extra or as a requirement, and the set has no"
                     " such wheel: pip goes on without, and installs no kernels"

@@ -209,7 +209,7 @@ def _check_device_wheels(
     required = {requirement.name: requirement.specifier for requirement in wheel.requires}
     for name, specifier in required.items() if wheel.elsewhere else ():
         project = canonicalize_name(name)
-        if wheel_set.find_host_project(project) == wheel.file.project and not any(
+        if device_names.find_host_project(project) == wheel.file.project and not any(
             specifier.contains(part.file.version, prereleases=True) and part.tags & wheel.tags
             for part in by_project.get(project, ())
         ):
@@ -325,7 +325,7 @@ class StagePlan:
     def list_unlocked(self) -> list[str]:
         """Return the wheels without a lock inside; that of a device wheel is its host's."""
         unlocked = [wheel.file for wheel in self.wheels if wheel.lock is None]
-        return [file.name for file in unlocked if wheel_set.find_host_project(file.project) is None]
+        return [file.name for file in unlocked if device_names.find_host_project(file.project) is None]
 
     def list_files(self) -> Mapping[str, bytes | Path]:
         """Return the files of the pool by their paths: wheels, METADATA (PEP 658), statements and locks."""

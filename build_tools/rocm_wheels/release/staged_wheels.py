@@ -28,6 +28,7 @@ from rocm_wheels.package import provenance, version_edit
 from rocm_wheels.release import wheel_set
 from rocm_wheels.release.store_paths import LOCK_FILE
 from rocm_wheels.sources.lock import digest_lock, format_lock, parse_lock
+from rocm_wheels.variants import device_names
 from rocm_wheels.variants.document import VARIANT_FILE_NAME, parse_wheel_document
 from rocm_wheels.wheels import python_tags, statement
 from rocm_wheels.wheels.scan import WheelScan, scan_wheel
@@ -210,7 +211,7 @@ class SetSources:
 
 def find_recipe(project: str, recipes: Sequence[Project]) -> Project | None:
     """Return the recipe of a project, or of what that is a part of (``amd-torch-device-gfx942``)."""
-    names = {project, wheel_set.find_host_project(project)}
+    names = {project, device_names.find_host_project(project)}
     return next((recipe for recipe in recipes if canonicalize_name(recipe.distribution) in names), None)
 
 

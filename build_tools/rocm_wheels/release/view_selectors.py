@@ -29,14 +29,14 @@ def make_view_selector(
 
     None: the wheel itself, which is no selector, or whose host has no device wheels for these targets.
     """
-    host = wheel_set.find_host_project(file.project)
+    host = device_names.find_host_project(file.project)
     if not targets or host is None or not device_names.is_selector(file.project):
         return None
     tags = dist_info.parse_wheel_name(file.name).tags
     held = {
         target
         for part in document.files
-        if wheel_set.find_host_project(part.project) == host
+        if device_names.find_host_project(part.project) == host
         and part.version == file.version
         and dist_info.parse_wheel_name(part.name).tags & tags
         for target in part.targets

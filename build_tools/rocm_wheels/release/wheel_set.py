@@ -458,21 +458,16 @@ def _find_wheels_for_gpu(document: SetDocument, gfx: str) -> list[SetFile]:
     return [*with_code, *for_all]
 
 
-def find_host_project(project: str) -> str | None:
-    """Return whose device code a wheel holds (``amd-torch-device-gfx942``: ``torch``); or None."""
-    return device_names.find_host_project(project)
-
-
 def make_device_extras(document: SetDocument, project: str, targets: Iterable[str]) -> str:
     """Return the extras that bring a project's kernels for targets (``[device-gfx942]``); "": it has none."""
-    parts = [file for file in document.files if find_host_project(file.project) == project]
+    parts = [file for file in document.files if device_names.find_host_project(file.project) == project]
     held = {target for file in parts for target in file.targets}
     extras = [f"device-{target}" for target in targets if target in held]
     return f"[{','.join(extras)}]" if extras else ""
 
 
 def _is_part_of(file: SetFile, project: str) -> bool:
-    return file.project == project or find_host_project(file.project) == project
+    return file.project == project or device_names.find_host_project(file.project) == project
 
 
 @lru_cache(4096)

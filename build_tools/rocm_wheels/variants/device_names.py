@@ -52,7 +52,8 @@ def find_package_key(processor: str) -> str:
     return chains[0][1] if len({chain[1] for chain in chains}) == 1 else chains[0][2]
 
 
-_DEVICE_PROJECT = re.compile(r"(?:amd-)?(?P<host>.+)-device-gfx[\w-]+")
+# ROCm's own packages for a GPU (rocm-sdk-device-gfx942) are no parts of a wheel
+_DEVICE_PROJECT = re.compile(r"(?!rocm-sdk-)(?:amd-)?(?P<host>.+)-device-(?P<key>gfx[\w-]+)")
 _SELECTOR = re.compile(r"amd-(?P<host>.+)-device")
 
 
@@ -64,6 +65,15 @@ def find_host_project(project: str) -> str | None:
     """
     match = _DEVICE_PROJECT.fullmatch(project) or _SELECTOR.fullmatch(project)
     return match["host"] if match else None
+
+
+def find_device_key(project: str) -> str | None:
+    """Return what a device wheel holds code for, as its project ends (``gfx942``, ``gfx12-0``).
+
+    None for any other, and for a selector, which holds nothing.
+    """
+    match = _DEVICE_PROJECT.fullmatch(project)
+    return match["key"] if match else None
 
 
 def is_selector(project: str) -> bool:
