@@ -18,7 +18,6 @@ import pytest
 import servers
 from commands import call
 from crash import FaultyStore, in_a_process, run_on_full_disk, sample
-from documents import edit_sealed
 from pythons import PIP, UV
 from servers import serve_folder
 from stores import (
@@ -245,35 +244,6 @@ def test_a_damaged_document_of_a_channel_is_a_warning(
     assert "`set promote` to nightly, prerelease, stable will refuse this set" in printed.err
     assert f"{damaged.name} was edited" in printed.err and "from a copy of the store" in printed.err
     assert "next: rocm-wheels set check" in printed.out
-
-
-def test_a_store_of_an_earlier_version_is_named_as_such(
-    world: World, plan: StagePlan, small: StagePlan, tmp_path: Path
-) -> None:
-    """No copy helps where its documents are of another form, and nothing could be promoted beside them."""
-    store, place = FolderStore(tmp_path), str(tmp_path)
-    stage(store, small)
-    old = wheel_set.find_set(store, small.document.id)
-    promote(store, old)
-    document = tmp_path / plan.paths.set_document(old.id)
-    content = edit_sealed(document.read_bytes(), lambda values: values.update(schema=1, origin=None))
-    document.unlink()
-    document.write_bytes(content)
-    before = {item.path: item.tag for item in store.listing("")}
-    for words in (
-        world.words(place),
-        world.words(place, "--dry-run"),
-        ["set", "list", place],
-        ["set", "promote", place, "--channel", "stable", "--set", old.id],
-        ["set", "check", place, "--set", old.id],
-    ):
-        printed = call(*words, code=2).err
-        assert f"{old.id}/set.json was written by an earlier version of this tool" in printed, words
-        assert "tip: stage the wheels into a new store" in printed, words
-    assert {item.path: item.tag for item in store.listing("")} == before
-    demote = ["set", "demote", place, "--channel", "nightly", "--set", old.id]
-    printed = call(*demote)
-    assert f"{old.id} demoted" in printed.out and "put it back" not in printed.out
 
 
 @pytest.mark.contract

@@ -95,13 +95,6 @@ def test_evidence_that_was_changed_is_never_passed_over(tmp_path: Path, change: 
     assert "it may have said that a test failed" in str(refused.value.tip)
 
 
-def test_evidence_of_an_earlier_version_is_named_as_such():
-    old = said().evidence.to_json().replace(b'"schema": 2', b'"log": null,\n "schema": 1')
-    with pytest.raises(errors.DataError, match="x was written by an earlier version") as refused:
-        parse_evidence(old, where="x", name="x")
-    assert "stage the wheels into a new store" in str(refused.value.tip)
-
-
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [

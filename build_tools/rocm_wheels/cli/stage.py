@@ -88,7 +88,6 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
         "without_lock": plan.list_unlocked(),
     }
     if dry_run:
-        stage.refuse_earlier_store(opened, plan.paths)
         unsent = stage.find_missing_files(opened, plan)
         size, had = sum(map(size_of_content, unsent.values())), len(plan.list_files()) - len(unsent)
         facts |= {"dry_run": True, "to_send": len(unsent), "had": had, "bytes": size}

@@ -223,14 +223,13 @@ def read_shown_sets(
     """
 
     def read(entry: ChannelSet) -> wheel_set.SetDocument:
-        path = paths.set_document(entry.set)
-        stored, where = read_or_none(store, path), store.url_of(path)
-        if stored is None:
+        document = wheel_set.read_stored_set(store, paths.family, entry.set)
+        where = store.url_of(paths.set_document(entry.set))
+        if document is None:
             message = (
                 f"there is no set {entry.set} of {paths.family}, and a channel shows it: {where} is gone"
             )
             raise errors.ReleaseError(message, tip=wheel_set.DAMAGED_TIP)
-        document = wheel_set.parse_set(stored.content, where=where, expected=entry.set)
         if document.digest != entry.document:
             message = f"{where} was changed after the set was promoted"
             raise errors.DataError(message, tip=wheel_set.DAMAGED_TIP)
@@ -248,12 +247,8 @@ def read_remaining_sets(
     """
 
     def read(set_id: str) -> wheel_set.SetDocument | None:
-        path = paths.set_document(set_id)
-        stored = read_or_none(store, path)
-        if stored is None:
-            return None
         try:
-            return wheel_set.parse_set(stored.content, where=store.url_of(path), expected=set_id)
+            return wheel_set.read_stored_set(store, paths.family, set_id)
         except errors.DataError:
             if not damaged_too:
                 raise

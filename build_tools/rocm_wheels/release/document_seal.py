@@ -30,19 +30,6 @@ def seal_record(record: records.Record) -> bytes:
     return add_seal(text.removesuffix("\n}").encode())
 
 
-def refuse_earlier_form(content: bytes, model: type[records.Record], *, where: str) -> None:
-    """Raise DataError for a document whose ``schema`` is below that of its model: no copy of it helps."""
-    try:
-        number = json.loads(content)["schema"]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return  # what it is instead, its reader says
-    if type(number) is int and number < model.model_fields["schema_version"].default:
-        raise errors.DataError(
-            f"{where} was written by an earlier version of this tool, whose sets cannot be read any more",
-            tip="stage the wheels into a new store; what people install from this one stays as it is",
-        )
-
-
 def parse_sealed(
     content: bytes, model: type[records.RecordT], *, where: str, title: str, tip: str
 ) -> records.RecordT:
@@ -55,7 +42,6 @@ def parse_sealed(
     if seal is None:
         raise errors.DataError(f"{where} is not {title}: it does not end in a seal", tip=tip)
     body = content[: seal.start()]
-    refuse_earlier_form(content, model, where=where)
     if hashlib.sha256(body).hexdigest() != seal[1].decode():
         raise errors.DataError(f"{where} was edited: its seal is of something else", tip=tip)
     try:

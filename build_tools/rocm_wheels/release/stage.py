@@ -32,7 +32,7 @@ from rocm_wheels.models import ci, facts, gfx, project_names
 from rocm_wheels.models.lock import Lock
 from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.package import version_edit
-from rocm_wheels.release import document_seal, set_conflicts, staged_wheels, wheel_set
+from rocm_wheels.release import set_conflicts, staged_wheels, wheel_set
 from rocm_wheels.release.pages import make_index_pages
 from rocm_wheels.release.staged_wheels import SetSources, StagedWheel
 from rocm_wheels.release.store_paths import FamilyPaths
@@ -463,26 +463,11 @@ def find_missing_files(store: Store, plan: StagePlan) -> dict[str, bytes | Path]
     return {path: content for (path, content), present in zip(files, presence, strict=True) if not present}
 
 
-def refuse_earlier_store(store: Store, paths: FamilyPaths) -> None:
-    """Raise DataError where the sets of a family are of an earlier version of this tool.
-
-    Nothing could be promoted beside them. As they are not mixed, the first that is there tells.
-    """
-    for set_id in store.folders(paths.sets_folder):
-        path = paths.set_document(set_id)
-        stored = stores.read_or_none(store, path)
-        if stored is not None:
-            where = store.url_of(path)
-            document_seal.refuse_earlier_form(stored.content, wheel_set.SetDocument, where=where)
-            return
-
-
 def stage_set(store: Store, plan: StagePlan, *, now: str) -> StagedSet:
     """Stage a set: what is there already stays, and the set is visible when this returns.
 
-    Raises ReleaseError; the same call carries on afterwards. DataError for a store of an earlier version.
+    Raises ReleaseError; the same call carries on afterwards.
     """
-    refuse_earlier_store(store, plan.paths)
     plan = _adopt_statements(store, plan)
     published = _find_published(store, plan)
     missing = find_missing_files(store, plan)
@@ -588,18 +573,16 @@ def _find_begun(store: Store, plan: StagePlan) -> str | None:
 
 def _find_published(store: Store, plan: StagePlan) -> wheel_set.SetDocument | None:
     """Return the document of a set that is staged already. ReleaseError where it says something else."""
-    path = plan.paths.set_document(plan.document.id)
-    stored = stores.read_or_none(store, path)
-    if stored is None:
+    published = wheel_set.read_stored_set(store, plan.paths.family, plan.document.id)
+    if published is None:
         return None
-    published = wheel_set.parse_set(stored.content, where=store.url_of(path))
     expected = plan.finish_document(published.created)
     differ = [
         name for name in type(expected).model_fields if getattr(published, name) != getattr(expected, name)
     ]
     if differ:
         raise errors.ReleaseError(
-            f"{store.url_of(path)} is staged already, with another {', '.join(differ)}",
+            f"{published.id} is staged already, with another {', '.join(differ)}",
             tip=f"a set never changes, and its wheels have these very bytes: go on with {published.id}",
         )
     return published

@@ -32,7 +32,7 @@ from rocm_wheels.models.lock import Lock, Sha256Digest
 from rocm_wheels.release import document_seal
 from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.sources.lock import parse_lock
-from rocm_wheels.stores.store import NotInStoreError, Store
+from rocm_wheels.stores.store import Store, read_or_none
 from rocm_wheels.variants import device_names
 from rocm_wheels.variants.document import NULL_LABEL
 from rocm_wheels.wheels import dist_info, python_tags
@@ -261,18 +261,25 @@ def parse_set(content: bytes, *, where: str, expected: str | None = None) -> Set
     return document
 
 
+def read_stored_set(store: Store, family: str, set_id: str) -> SetDocument | None:
+    """Return a set of a family, None where its document is not there. DataError when it is damaged."""
+    path = FamilyPaths(family).set_document(set_id)
+    stored = read_or_none(store, path)
+    if stored is None:
+        return None
+    return parse_set(stored.content, where=store.url_of(path), expected=set_id)
+
+
 def read_set(store: Store, family: str, set_id: str) -> SetDocument:
     """Return a set of a family. ReleaseError when it is not there, DataError when it is damaged."""
-    path = FamilyPaths(family).set_document(set_id)
-    try:
-        content = store.read(path).content
-    except NotInStoreError as cause:
+    document = read_stored_set(store, family, set_id)
+    if document is None:
         near = tables.suggest_name(set_id, list_set_ids(store, family))
         raise errors.ReleaseError(
             f"there is no set {set_id} of {family}{near}",
             tip=f"`rocm-wheels set list {store.url}` lists those that are there",
-        ) from cause
-    return parse_set(content, where=store.url_of(path), expected=set_id)
+        )
+    return document
 
 
 def list_set_ids(store: Store, family: str) -> list[str]:
@@ -342,22 +349,15 @@ class FamilySets:
 
 
 def read_family_sets(store: Store, family: str) -> FamilySets:
-    """Read all sets of a family. DataError for one that an earlier version of this tool staged."""
-    paths = FamilyPaths(family)
+    """Read all sets of a family."""
 
     def read(set_id: str) -> SetDocument | str | None:
-        path = paths.set_document(set_id)
         try:
-            content = store.read(path).content
-        except NotInStoreError:
-            return None
-        document_seal.refuse_earlier_form(content, SetDocument, where=store.url_of(path))
-        try:
-            return parse_set(content, where=store.url_of(path), expected=set_id)
+            return read_stored_set(store, family, set_id)
         except errors.DataError as damage:
             return damage.message
 
-    ids = store.folders(paths.sets_folder)
+    ids = store.folders(FamilyPaths(family).sets_folder)
     sets = dict(zip(ids, parallel.run_in_parallel(read, ids), strict=True))
     documents = [document for document in sets.values() if isinstance(document, SetDocument)]
     return FamilySets(
