@@ -45,7 +45,7 @@ def told(
 ) -> refresh.SetStatus:
     when = "2026-11-20T00:00:00Z"
     entry = channel.ChannelSet(set=document.id, document=document.digest, when=when, by="ann", notes=notes)
-    rules = refresh.drop_age_limits(make_policy(text))
+    rules = make_policy(text)
     return refresh.make_set_status(document, results, entry, policy=rules, channel="stable", now=now)
 
 

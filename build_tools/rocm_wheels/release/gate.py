@@ -10,7 +10,7 @@ state facts; ``verdict_text`` makes sentences of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
@@ -57,7 +57,10 @@ class EarlierSet:
 
 @dataclass(frozen=True)
 class GateCase:
-    """One set before one channel; ``now`` is in UTC, ``earlier`` is what the channel showed before it."""
+    """One set before one channel; ``now`` is in UTC, ``earlier`` is what the channel showed before it.
+
+    ``ageless``: evidence of any age is fresh.
+    """
 
     policy: Policy
     channel: str
@@ -65,6 +68,7 @@ class GateCase:
     evidence: tuple[StoredEvidence, ...]
     now: datetime
     earlier: tuple[EarlierSet, ...] = ()
+    ageless: bool = False
 
     @property
     def rules(self) -> ChannelPolicy:
@@ -91,13 +95,12 @@ class GateCase:
         """The evidence, as the channel looks at it."""
         return self.signed_scales if self.rules.signed else self.open_scales
 
-    def make_measure(self, rule: GpuRule | None = None) -> weighing.Measure:
-        """Return what a pass must be; of tests, as their rule says."""
-        if rule is None:
-            return weighing.Measure(self.rules.passes_after_failure)
-        return weighing.Measure(
-            self.rules.passes_after_failure, rule.at_least, rule.selections == "count", rule.flaky
-        )
+    def make_measure(self, rule: FreshRule | GpuRule, *, any_age: bool = False) -> weighing.Measure:
+        """Return what a pass must be, as a rule says."""
+        fresh, passes = _ANY_AGE if any_age or self.ageless else rule.fresh, self.rules.passes_after_failure
+        if isinstance(rule, FreshRule):
+            return weighing.Measure(fresh, passes)
+        return weighing.Measure(fresh, passes, rule.at_least, rule.selections == "count", rule.flaky)
 
     def apply_waivers(self, failed: RuleResult) -> RuleResult:
         """Return a failed rule as waived, where somebody answers for it today."""
@@ -165,7 +168,7 @@ def _weigh_target(case: GateCase, gfx: str, scales: weighing.Scales) -> TargetSt
         groups = wheel_set.list_installed_wheels(case.document, gfx, rule.projects)
         moments = []
         for suite in sorted(suites | (scales.list_suites() if kind == "tests" else set())):
-            weighed = scales.weigh(kind, gfx, case.make_measure(rule), _ANY_AGE, suite)
+            weighed = scales.weigh(kind, gfx, case.make_measure(rule, any_age=True), suite)
             failed = failed or bool(weighed.failing)
             if suite in suites:
                 groups = _find_covered_groups(groups, weighed)
@@ -252,7 +255,8 @@ def _judge_target(
     case: GateCase, kind: EvidenceKind, rule: GpuRule, gfx: str, suite: str
 ) -> tuple[RuleResult, bool]:
     """Return what came of a rule on a target, and whether that is for want of evidence alone."""
-    weighed = case.scales.weigh(kind, gfx, case.make_measure(rule), rule.fresh, suite)
+    measure = case.make_measure(rule)
+    weighed = case.scales.weigh(kind, gfx, measure, suite)
     result = _begin_result(kind, weighed, gfx, suite)
     if weighed.failing:
         return case.apply_waivers(replace(result, reasons=(_state_failure(case, weighed),))), False
@@ -285,8 +289,7 @@ def _judge_target(
             files=tuple(dict.fromkeys(file.name for _, file in missing)),
             pythons=tuple(dict.fromkeys(group.python for group, _ in missing if group.python)),
         )
-    measure = case.make_measure(rule)
-    details = (*_state_lacks(case, weighed, measure, rule.fresh), *_state_missing_shards(case, gfx, suite))
+    details = (*_state_lacks(case, weighed, measure), *_state_missing_shards(case, gfx, suite))
     some = bool(weighed.covered or weighed.stale or weighed.few)
     return _apply_exceptions(case, replace(result, reasons=(lack, *details)), some=some), True
 
@@ -325,14 +328,14 @@ def _state_overcome(result: RuleResult) -> list[verdict.Reason]:
 
 
 def _state_lacks(
-    case: GateCase, weighed: weighing.Weighed, measure: weighing.Measure, fresh: timedelta
+    case: GateCase, weighed: weighing.Weighed, measure: weighing.Measure
 ) -> list[verdict.Reason]:
     """Return why passes that are there do not count: unsigned, too old, of too few tests."""
     if weighed.unsigned:
         return [reason("unsigned", passes=len(weighed.unsigned))]
     if weighed.stale:
         age = case.now - weighed.stale[0].evidence.when
-        return [reason("too-old", age=int(age.total_seconds()), limit=int(fresh.total_seconds()))]
+        return [reason("too-old", age=int(age.total_seconds()), limit=int(measure.fresh.total_seconds()))]
     lack = measure.find_lack(weighed.few[0].evidence) if weighed.few else None
     return [lack] if lack is not None else []
 
@@ -382,10 +385,10 @@ def judge_speed(case: GateCase, rule: SpeedRule) -> list[RuleResult]:
 
     Where nothing was, nor of an earlier set, that is said once.
     """
-    smoke_rule = _find_gpu_rule(case, "smoke")
+    measure = case.make_measure(_find_gpu_rule(case, "smoke"), any_age=True)
 
     def weigh(measured_case: GateCase, gfx: str) -> tuple[StoredEvidence, ...]:
-        return measured_case.scales.weigh("smoke", gfx, case.make_measure(smoke_rule), _ANY_AGE).passing
+        return measured_case.scales.weigh("smoke", gfx, measure).passing
 
     earlier_cases = [
         GateCase(case.policy, case.channel, earlier.document, earlier.evidence, case.now)
@@ -483,21 +486,36 @@ def _judge_files(case: GateCase, kind: EvidenceKind, rule: FreshRule) -> RuleRes
 
     Variants are left out where the resolver is asked: they are not chosen by version alone.
     """
-    files = [file for file in case.document.files if kind != "resolver" or not file.label]
-    measure = case.make_measure()
-    weighed = case.scales.weigh(kind, None, measure, rule.fresh)
+    wanted = {file.name: file.sha256 for file in case.document.files if kind != "resolver" or not file.label}
+    passed = reason("all-passed", wheels=len(wanted)) if wanted else reason("variants-only")
+    return _judge_coverage(case, kind, rule, case.scales, wanted, lambda _: passed)
+
+
+def _judge_coverage(  # noqa: PLR0917 - which files, by which rule, and what is said of it
+    case: GateCase,
+    kind: EvidenceKind,
+    rule: FreshRule,
+    scales: weighing.Scales,
+    wanted: Mapping[str, str],
+    describe_pass: Callable[[weighing.Weighed], verdict.Reason],
+    *lacking: verdict.Reason,
+) -> RuleResult:
+    """Return whether no failure stands and ``wanted`` are covered: the sha256 of files, by name.
+
+    ``lacking`` is why some may not be.
+    """
+    measure = case.make_measure(rule)
+    weighed = scales.weigh(kind, None, measure)
     result = _begin_result(kind, weighed)
-    uncovered = tuple(file.name for file in files if file.sha256 not in weighed.covered)
+    uncovered = tuple(name for name, sha256 in wanted.items() if sha256 not in weighed.covered)
     if weighed.failing:
         return case.apply_waivers(replace(result, reasons=(_state_failure(case, weighed),)))
     if uncovered:
-        lack = reason("uncovered", files=uncovered, wheels=len(files))
-        lacks = _state_lacks(case, weighed, measure, rule.fresh)
-        return case.apply_waivers(replace(result, reasons=(lack, *lacks)))
-    if not files:
-        return RuleResult(kind, "pass", (reason("variants-only"),))
-    passed = reason("all-passed", wheels=len(files))
-    return replace(result, outcome="pass", reasons=(passed, *_state_overcome(result)))
+        lack = reason("uncovered", files=uncovered, wheels=len(wanted))
+        lacks = (lack, *lacking, *_state_lacks(case, weighed, measure))
+        return case.apply_waivers(replace(result, reasons=lacks))
+    reasons = (describe_pass(weighed), *_state_overcome(result))
+    return replace(result, outcome="pass", reasons=reasons)
 
 
 def judge_reproduction(
@@ -518,32 +536,25 @@ def judge_reproduction(
         for item in case.evidence
         if not item.evidence.passed or (item.signer in rule.by and item not in own)
     )
-    measure = case.make_measure()
-    scales = weighing.Scales(case.document, others, case.now, True, case.rules.signed)
-    weighed = scales.weigh("reproduced", None, measure, rule.fresh)
-    result = _begin_result("reproduced", weighed)
-    if weighed.failing:
-        return case.apply_waivers(replace(result, reasons=(_state_failure(case, weighed),)))
-    files = [
-        file
+    found = [item for item in case.evidence if item.evidence.kind == "reproduced" and item.evidence.passed]
+    lacking = []
+    if signers := sorted({item.signer for item in own if item in found}):
+        lacking.append(reason("own-build", signers=tuple(signers)))
+    elif unlisted := [item for item in found if item.signer not in rule.by]:
+        lacking.append(reason("unlisted", passes=len(unlisted), by=rule.by))
+    wanted = {
+        file.name: file.sha256
         for file in case.document.files
-        if not rule.projects or (device_names.find_host_project(file.project) or file.project) in rule.projects
-    ]
-    uncovered = tuple(file.name for file in files if file.sha256 not in weighed.covered)
-    if not files or uncovered:
-        lacks = [reason("uncovered", files=uncovered or rule.projects, wheels=len(files) or 1)]
-        found = [
-            item for item in case.evidence if item.evidence.kind == "reproduced" and item.evidence.passed
-        ]
-        if signers := sorted({item.signer for item in own if item in found}):
-            lacks.append(reason("own-build", signers=tuple(signers)))
-        elif unlisted := [item for item in found if item.signer not in rule.by]:
-            lacks.append(reason("unlisted", passes=len(unlisted), by=rule.by))
-        lacks += _state_lacks(case, weighed, measure, rule.fresh)
-        return case.apply_waivers(replace(result, reasons=tuple(lacks)))
-    by = tuple(sorted({item.signer for item in weighed.passing}))
-    passed = reason("reproduced", wheels=len(files), by=by)
-    return replace(result, outcome="pass", reasons=(passed, *_state_overcome(result)))
+        if not rule.projects
+        or (device_names.find_host_project(file.project) or file.project) in rule.projects
+    } or dict.fromkeys(rule.projects, "")
+
+    def describe_pass(weighed: weighing.Weighed) -> verdict.Reason:
+        signers = tuple(sorted({item.signer for item in weighed.passing}))
+        return reason("reproduced", wheels=len(wanted), by=signers)
+
+    scales = weighing.Scales(case.document, others, case.now, True, case.rules.signed)
+    return _judge_coverage(case, "reproduced", rule, scales, wanted, describe_pass, *lacking)
 
 
 # ---- a whole set
@@ -559,12 +570,14 @@ def judge_set(
     statements: Mapping[str, set_statements.StoredStatement] = MappingProxyType({}),
     file_faults: Sequence[verdict.Reason] | None = None,
     earlier: Sequence[EarlierSet] = (),
+    ageless: bool = False,
 ) -> Verdict:
     """Return what a channel's rules come to for a set. ``now`` is a moment with its time zone.
 
     ``statements`` say how wheels were made, by the sha256 of the wheel. ``file_faults`` are the files whose
     bytes are not the document's; None: they were not read. ``earlier`` are the sets that the channel showed
-    before this one, in the order in which they came.
+    before this one, in the order in which they came. ``ageless``: of a set that was released evidence of any
+    age counts, and its statements were looked at when it was promoted; no result changes them.
 
     Pure and total. More failures, or fewer passes, never make a better verdict, but where speed is asked
     for: a pass may be a slow one. Waivers that have ended never count.
@@ -573,13 +586,14 @@ def judge_set(
     if channel not in policy.channels:
         refused = RuleResult("hashes", "fail", (reason("no-channel", channel=channel),))
         return Verdict(document.id, document.family, channel, now, (refused,), policy=policy.digest)
-    case = GateCase(policy, channel, document, tuple(evidence), now, tuple(earlier))
+    case = GateCase(policy, channel, document, tuple(evidence), now, tuple(earlier), ageless)
     rules = policy.rules_for(channel, document.family)
     results = [*_judge_signers(case), _judge_hashes(case, file_faults)]
     results.append(_judge_files(case, "audit", rules.audit))
     if rules.complete is not None:
         results.append(_judge_completeness(case))
-    if (judged := set_statements.judge_statements(document, rules.provenance, statements)) is not None:
+    provenance = None if ageless else rules.provenance
+    if (judged := set_statements.judge_statements(document, provenance, statements)) is not None:
         # nobody can waive a statement that is wrong
         may_waive = judged.outcome == "fail" and "bad-statement" not in judged.codes
         results.append(case.apply_waivers(judged) if may_waive else judged)

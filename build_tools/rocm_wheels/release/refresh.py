@@ -20,8 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from functools import cached_property
+from datetime import datetime
 from typing import NamedTuple
 
 from rocm_wheels.core import parallel, tables
@@ -46,8 +45,6 @@ from rocm_wheels.stores.store import (
 from rocm_wheels.wheels import dist_info
 
 _RULES_ABOUT_FILES = ("audit", "reproduced", "resolver")
-_RULES_WITH_AGE = (*_RULES_ABOUT_FILES, "smoke", "tests")
-_ANY_AGE = timedelta(days=36500)
 WHOLENESS_RULES = frozenset({"audit", "hashes", "files"})  # without these no pass counts
 
 
@@ -96,30 +93,6 @@ class SetStatus(support.PublishedSet):
         return next((target.state for target in self.targets if target.gfx == gfx), "untested")
 
 
-def drop_age_limits(policy: Policy) -> Policy:
-    """Return a policy for which evidence of any age is fresh.
-
-    Statements of a released set were looked at when it was promoted; no result changes them.
-    """
-
-    def without_age(rules: object) -> dict[str, object]:
-        changed: dict[str, object] = {"provenance": None}
-        for name in _RULES_WITH_AGE:
-            if (rule := getattr(rules, name)) is not None:
-                changed[name] = rule.model_copy(update={"fresh": _ANY_AGE})
-        return changed
-
-    by_channel = {}
-    for name, said in policy.channels.items():
-        rules = said.rules.model_copy(update=without_age(said.rules))
-        by_channel[name] = said.model_copy(update={"rules": rules})
-    families = {}
-    for name, family in policy.families.items():
-        changed = {key: rules.model_copy(update=without_age(rules)) for key, rules in family.channels.items()}
-        families[name] = family.model_copy(update={"channels": changed})
-    return policy.model_copy(update={"channels": by_channel, "families": families})
-
-
 def make_set_status(
     document: wheel_set.SetDocument,
     evidence: Sequence[StoredEvidence],
@@ -133,10 +106,9 @@ def make_set_status(
 ) -> SetStatus:
     """Return what is known of a set on a channel.
 
-    ``policy`` is one without age, ``lost`` are names of files that are gone, ``earlier`` what the channel
-    shows that came before it.
+    ``lost`` are names of files that are gone, ``earlier`` what the channel shows that came before it.
     """
-    verdict = gate.judge_set(policy, channel, document, evidence, now, earlier=earlier)
+    verdict = gate.judge_set(policy, channel, document, evidence, now, earlier=earlier, ageless=True)
     bad = {item.id for item in evidence if not item.evidence.passed}
     failed: tuple[str, ...] = tuple(  # not for want of evidence, but by a failure or a change
         item.rule
@@ -237,10 +209,6 @@ class Refresher:
     env: Mapping[str, str]
     signer: signing.ReleaseSigner | None = None
 
-    @cached_property
-    def _ageless(self) -> Policy:
-        return drop_age_limits(self.policy)
-
     def make_promoter(self, paths: FamilyPaths, channel: str) -> channels.Promoter:
         """Return one who changes a channel in the same name, at the same moment, with the same key."""
         actor = channels.ChannelActor(self.by, f"{self.now:%Y-%m-%dT%H:%M:%SZ}")
@@ -278,7 +246,7 @@ class Refresher:
                 shown.document,
                 shown.evidence,
                 entry,
-                policy=self._ageless,
+                policy=self.policy,
                 channel=channel.channel,
                 now=self.now,
                 lost=[

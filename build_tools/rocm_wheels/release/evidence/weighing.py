@@ -37,9 +37,11 @@ Subject = tuple[str, str]  # kind, suite of torch's own tests ("": none)
 class Measure:
     """What a pass must be: of so many tests, of all of them or of chosen ones, with so few that are flaky.
 
-    ``passes``: so many in a row make a failure good. ``most_flaky``: None: it does not matter.
+    ``fresh``: how old it may be. ``passes``: so many in a row make a failure good. ``most_flaky``: None: it
+    does not matter.
     """
 
+    fresh: timedelta
     passes: int = 1
     at_least: int = 1
     selections: bool = False
@@ -129,13 +131,11 @@ class Scales:
         """Return the suites of torch's own tests that there are results of."""
         return {suite for kind, suite in self.by_subject if kind == "tests"}
 
-    def weigh(
-        self, kind: EvidenceKind, gfx: str | None, measure: Measure, fresh: timedelta, suite: str = ""
-    ) -> Weighed:
+    def weigh(self, kind: EvidenceKind, gfx: str | None, measure: Measure, suite: str = "") -> Weighed:
         """Return what the results of a kind come to: on a target, or (None) where no target matters.
 
         Of the latter the machine does not matter either: whoever looks at a file sees the same. ``suite`` is
-        the one of torch's tests that is meant, ``fresh`` how old a pass may be.
+        the one of torch's tests that is meant.
         """
         run = self._run(kind, suite, measure)
         unsigned = [
@@ -144,13 +144,13 @@ class Scales:
             if (why := self.ignored.get(stored.id)) is not None and why.code == "not-signed"
         ]
         if gfx is None:
-            return replace(self._line_up(run.counted, measure, fresh), unsigned=tuple(unsigned))
+            return replace(self._line_up(run.counted, measure), unsigned=tuple(unsigned))
         here = [stored for stored in run.counted if stored.evidence.gfx == gfx]
         anywhere = [stored for stored in run.counted if stored.evidence.passed or stored.evidence.gfx is None]
-        on_target = self._line_up(here, measure, fresh, by_machine=True)
+        on_target = self._line_up(here, measure, by_machine=True)
         failing, overcome = on_target.failing, on_target.overcome
         if any(stored.evidence.gfx is None and not stored.evidence.passed for stored in anywhere):
-            before_gpu = self._line_up(anywhere, measure, fresh, by_machine=True)
+            before_gpu = self._line_up(anywhere, measure, by_machine=True)
             failing, overcome = (*failing, *before_gpu.failing), (*overcome, *before_gpu.overcome)
         return replace(
             on_target,
@@ -206,12 +206,7 @@ class Scales:
         return self._runs[key]
 
     def _line_up(
-        self,
-        evidence: Sequence[StoredEvidence],
-        measure: Measure,
-        fresh: timedelta,
-        *,
-        by_machine: bool = False,
+        self, evidence: Sequence[StoredEvidence], measure: Measure, *, by_machine: bool = False
     ) -> Weighed:
         """Weigh results, the oldest first, wheel by wheel (and machine by machine)."""
         lines: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -229,7 +224,7 @@ class Scales:
                 failing += failed
                 continue
             overcome += failed
-            if self.now - after[-1].evidence.when > fresh:
+            if self.now - after[-1].evidence.when > measure.fresh:
                 stale.append(after[-1])
             else:
                 covered |= wheels
