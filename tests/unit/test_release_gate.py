@@ -184,9 +184,8 @@ def test_a_named_exception_excuses_want_of_evidence_and_no_failure():
     verdict = judged(ONE, fine, document=other)
     assert verdict.passed
     assert outcomes(verdict)["smoke on gfx1200"] == "bypassed"
-    shown = verdict_text.make_shown_state(verdict)
-    assert shown.word == "untested"
-    target, named = shown.lines
+    assert verdict.state == "untested"
+    target, named = verdict_text.list_shown_lines(verdict)
     assert target == "gfx1200: untested"
     assert named.startswith("smoke on gfx1200: untested: gfx120X-all is a named exception")
     facts = rule_of(verdict, "smoke on gfx1200").facts_of("exception")
@@ -233,7 +232,7 @@ def test_waivers_are_of_somebody_for_something_until_a_day(
         waived = next(one for one in verdict.rules if one.outcome == "waived")
         assert waived.reasons[0] == reason("waived", owner="bob", until=day, why="known")
         assert len(waived.reasons) > 1  # and what it is without that
-        assert any("bob answers for it" in line for line in verdict_text.make_shown_state(verdict).lines)
+        assert any("bob answers for it" in line for line in verdict_text.list_shown_lines(verdict))
     elif day < "2026-11-21":
         assert ("waiver-ended", "bob", "2026-11-20") in [
             (note.code, note.facts["owner"], note.facts["until"]) for note in verdict.notes
@@ -386,13 +385,12 @@ def test_the_data_of_families_names_its_exceptions():
 
 def test_what_users_see_of_a_tested_set():
     both = [said(gfx=gfx, python="312") for gfx in ("gfx1030", "gfx1031")]
-    shown = verdict_text.make_shown_state(judged(ONE, VERIFIED, *both, said("tests", python="312")))
-    assert shown.word == "tested"
-    assert shown.lines[0] == "gfx1030: tested (smoke tests and full tests with Python 3.12, 2026-11-21)"
-    failed = verdict_text.make_shown_state(
-        judged(ONE, VERIFIED, both[0], said(outcome="fail", gfx="gfx1031"))
-    )
-    assert failed.lines[1] == "gfx1031: tests failed"
+    tested = judged(ONE, VERIFIED, *both, said("tests", python="312"))
+    assert tested.state == "tested"
+    shown = verdict_text.list_shown_lines(tested)
+    assert shown[0] == "gfx1030: tested (smoke tests and full tests with Python 3.12, 2026-11-21)"
+    failed = judged(ONE, VERIFIED, both[0], said(outcome="fail", gfx="gfx1031"))
+    assert verdict_text.list_shown_lines(failed)[1] == "gfx1031: tests failed"
 
 
 def test_a_failure_of_tests_that_the_channel_does_not_ask_for_holds_the_set_unless_it_is_waived():

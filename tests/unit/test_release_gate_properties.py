@@ -149,7 +149,7 @@ def test_a_verdict_is_whole_and_the_order_of_evidence_does_not_matter(
     assert all({*one.evidence, *one.overcome} <= ids for one in found.rules)
     excused = {one.rule for one in found.rules if one.outcome in {"waived", "bypassed"}}
     assert not excused & {"hashes", "audit"}
-    assert [line.split(":")[0] for line in verdict_text.make_shown_state(found).lines[:2]] == [
+    assert [line.split(":")[0] for line in verdict_text.list_shown_lines(found)[:2]] == [
         "gfx1030",
         "gfx1031",
     ]

@@ -182,8 +182,8 @@ def test_what_users_are_told_names_every_target() -> None:
     )
     reasons = (reason("waived", **EXAMPLES["waived"][0]), reason("no-pass"))
     waived = RuleResult("smoke", "waived", reasons, "gfx1033")
-    shown = verdict_text.make_shown_state(make_verdict(waived, targets=states))
-    take_down([shown.word], 0, "\n".join(shown.lines))
+    verdict = make_verdict(waived, targets=states)
+    take_down([verdict.state], 0, "\n".join(verdict_text.list_shown_lines(verdict)))
     chosen = (states[:1], states[:2], states[1:2], states[3:])
     words = [make_verdict(targets=targets).state for targets in chosen]
     assert words == ["tested", "partly tested", "reported, unsigned", "untested"]

@@ -463,7 +463,7 @@ def _describe_verdict(
         for text, names in names_by_reason.items():
             rest = f" and {len(names) - 2} more" if len(names) > 2 else ""
             lines.append(f"  does not count: {', '.join(names[:2])}{rest}: {text}")
-        lines += [f"  users see: {line}" for line in verdict_text.make_shown_state(judged).lines]
+        lines += [f"  users see: {line}" for line in verdict_text.list_shown_lines(judged)]
     return lines
 
 

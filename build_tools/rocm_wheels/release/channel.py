@@ -762,8 +762,7 @@ class Promoter:
         folder = self.paths.channel_pages(self.channel)
         notes = support.read_notes(self.store, self.paths, self.channel)
         if verdict is not None:
-            state = verdict_text.make_shown_state(verdict)
-            notes[verdict.set] = pages.SetNote(state.word, state.lines)
+            notes[verdict.set] = pages.SetNote(verdict.state, verdict_text.list_shown_lines(verdict))
         notes = {
             entry.set: notes.get(entry.set, pages.SetNote("untested")).with_lines(entry.notes)
             for entry in goal

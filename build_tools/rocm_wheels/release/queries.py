@@ -119,7 +119,7 @@ def read_channels_now(query: StoreQuery, name: str, gfx: str | None = None) -> l
             channel.sets, documents, judge.judge_sets(channel, documents), strict=True
         ):
             note = notes.get(document.id, pages.SetNote("untested"))
-            targets = [target.model_dump(mode="json") for target in status.targets]
+            targets = status.model_dump(mode="json", include={"targets"})["targets"]
             shown = {
                 "set": entry.set,
                 "version": document.version,

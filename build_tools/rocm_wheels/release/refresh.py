@@ -123,7 +123,6 @@ def make_set_status(
         others = f" and {tables.format_count(len(lost) - 1, 'other')}" if lost[1:] else ""
         faults.append(f"files: {lost[0]}{others} gone or cut short: stage the same wheels again")
         failed = (*failed, "files")
-    shown = verdict_text.make_shown_state(verdict)
     notes = map(verdict_text.describe_reason, verdict.notes)
     project = "torch" if "torch" in document.projects else document.projects[0]
     wheels = [file for file in document.files if file.project == project]
@@ -136,11 +135,9 @@ def make_set_status(
         rocm=document.rocm,
         os=wheel_set.find_set_platform(document),
         kind=document.layout,
-        state="checks failed" if failed and shown.word != "tests failed" else shown.word,
-        told=(*shown.lines, *faults, *notes, *entry.notes),
-        targets=tuple(
-            support.TargetStatus.model_validate(item, from_attributes=True) for item in verdict.targets
-        ),
+        state="checks failed" if failed and verdict.state != "tests failed" else verdict.state,
+        told=(*verdict_text.list_shown_lines(verdict), *faults, *notes, *entry.notes),
+        targets=verdict.targets,
         wheels=tuple(_make_wheel_status(file, document) for file in wheels),
         failed_checks=failed,
         takes_reports=policy.takes_reports(channel),

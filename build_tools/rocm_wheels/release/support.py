@@ -61,16 +61,6 @@ ShownTestState = Literal[
 ]
 
 
-class TargetStatus(records.Record):
-    """What is known of a set on a GPU target, as the gate says it. ``when`` is "2026-11-21", or ""."""
-
-    gfx: str
-    state: verdict.TargetTestState
-    by: tuple[str, ...] = ()
-    pythons: tuple[str, ...] = ()
-    when: str = ""
-
-
 class WheelStatus(records.Record):
     """A wheel of torch. No ``pythons``: it is for every one. ``gfx`` are the targets that it is for.
 
@@ -144,7 +134,7 @@ class PublishedSet(records.Record):
     kind: wheel_set.SetLayout
     state: ShownTestState
     told: tuple[str, ...]
-    targets: tuple[TargetStatus, ...]
+    targets: tuple[verdict.TargetState, ...]
     wheels: tuple[WheelStatus, ...]
 
 

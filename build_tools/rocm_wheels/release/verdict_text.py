@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rocm_wheels.core import tables
 from rocm_wheels.release.evidence.evidence import OutcomeCounts, name_subject, summarize_evidence
 from rocm_wheels.release.evidence.store import StoredEvidence
-from rocm_wheels.release.verdict import Reason, ReasonCode, RuleResult, SetState, TargetState, Verdict
+from rocm_wheels.release.verdict import Reason, ReasonCode, RuleResult, TargetState, Verdict
 
 _LONGEST_TEST_NAME = 80
 _MOST_CELLS = 5
@@ -236,16 +235,8 @@ def _without_tests(reason: Reason) -> Reason:
     return Reason(reason.code, {**reason.facts, "tests": (), "detail": ""})
 
 
-@dataclass(frozen=True)
-class ShownState:
-    """What users are told on the pages of a set: one word, and lines of plain text."""
-
-    word: SetState
-    lines: tuple[str, ...]
-
-
-def make_shown_state(verdict: Verdict) -> ShownState:
-    """Return what the pages of a set tell of its tests: plain text, a line each, no markup.
+def list_shown_lines(verdict: Verdict) -> tuple[str, ...]:
+    """Return what the pages of a set tell of its tests, beside its state: plain text, a line each, no markup.
 
     What was bypassed or waived is told with who named it; a target that nobody tested is never left out.
     """
@@ -255,7 +246,7 @@ def make_shown_state(verdict: Verdict) -> ShownState:
         for rule in verdict.rules
         if rule.outcome in {"bypassed", "waived"}
     ]
-    return ShownState(verdict.state, tuple(lines))
+    return tuple(lines)
 
 
 def _describe_target(target: TargetState) -> str:
