@@ -7,6 +7,7 @@ its paths differ all the same.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -204,6 +205,33 @@ def test_sets_of_targets_and_pythons_take_turns(world: World) -> None:
     other = world.build(world.second, TARGETS[:1])
     assert other.tree.startswith("taken back from parking; shared with ")
     assert other.compiled == ("Module.cpp.o", "stub.cpp.o")
+
+
+SHOW = "import torch; print(torch.__config__.show())"
+
+
+def test_another_folder_and_rocm_elsewhere_make_the_same_bytes(world: World, tmp_path: Path) -> None:
+    """Messages name files by their place in the tree, and flags that torch shows name no folder."""
+    made = []
+    for name in ("a", "deeper/and-longer/b"):
+        source, rocm = tmp_path / name / "pytorch", tmp_path / name / "rocm"
+        no_trees = shutil.ignore_patterns("build", "rocm-wheels", "lib", "*.so", "*.egg-info")
+        shutil.copytree(world.torch, source, symlinks=True, ignore=no_trees)
+        rocm.symlink_to(world.first.sdk.root)
+        sdk = replace(world.first.sdk, root=rocm, cmake=rocm / "lib" / "cmake", bin=rocm / "bin")
+        made.append(replace(world, torch=source).build(replace(world.first, sdk=sdk)).wheel)
+    assert made[0] == made[1]
+    path = tmp_path / "torch.whl"
+    path.write_bytes(made[0])
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(tmp_path / "installed")
+        libraries = b"".join(archive.read(name) for name in archive.namelist() if ".so" in name)
+    assert b"./aten/src/ATen/native/cpu/Activation.cpp\0" in libraries
+    env = {**world.env, "PYTHONPATH": str(tmp_path / "installed")}
+    shown = subprocess.check_output([world.first.python, "-c", SHOW], env=env)
+    assert shown.startswith(b"CXX_FLAGS=-Wno-error=")
+    for folder in (tmp_path, world.folder):
+        assert os.fsencode(folder) not in libraries + shown
 
 
 PYPROJECT = """

@@ -46,6 +46,8 @@ COMMON = {
     "OpenBLAS_LIB_NAME": "rocm-openblas",
 }
 LAUNCHER = f"sh {Path(rocm_wheels.compile.__file__).with_name('hip_launcher.sh')}"
+HOST_LAUNCHER = LAUNCHER.replace(" ", ";").replace("hip_", "host_")
+HOST_LAUNCHERS = ("CMAKE_C_COMPILER_LAUNCHER", "CMAKE_CXX_COMPILER_LAUNCHER")
 ON_LINUX = {
     "PATH": "/sdk/bin:/bin",
     "USE_KINETO": "ON",
@@ -103,7 +105,7 @@ SDK_ONLY = {"DISTUTILS_USE_SDK": "1"}
 
 
 SYSDEPS = {
-    "CXXFLAGS": f"-I/sdk/lib/rocm_sysdeps/include -I/sdk/include/roctracer {QUIET}",
+    "CPATH": "/sdk/lib/rocm_sysdeps/include:/sdk/include/roctracer",
     "LDFLAGS": "-L/sdk/lib/rocm_sysdeps/lib",
     "PKG_CONFIG_PATH": "/sdk/lib/rocm_sysdeps/lib/pkgconfig",
     "LD_LIBRARY_PATH": "/sdk/lib/rocm_sysdeps/lib",
@@ -138,7 +140,9 @@ def test_the_whole_environment(name: str, platform: project_names.Platform, expe
         place = f"-ffile-prefix-map=/src/{name}=."
         source = {"ROCM_WHEELS_SOURCE": os.fspath(made.source)}
         source |= {"HIPFLAGS": place, "HIPCC_COMPILE_FLAGS_APPEND": place}
-        if name != "pytorch":  # whose libraries say the flags of the host's compiler
+        if name == "pytorch":  # whose libraries say the flags of the host's compiler
+            source |= dict.fromkeys(HOST_LAUNCHERS, HOST_LAUNCHER)
+        else:
             source |= {"CFLAGS": place, "CXXFLAGS": f"{place} {expected['CXXFLAGS']}"}
     assert compose(made, base) == {**expected, **source}
     assert base == before
@@ -157,7 +161,7 @@ OPTIONS: list[tuple[str, dict[str, Any], dict[str, str], dict[str, str | None]]]
      {"USE_FLASH_ATTENTION": "OFF", "USE_MEM_EFF_ATTENTION": "OFF", EXTRA: "rocm[libraries]==7.1.0"}),
     ("pytorch", {"sdk": OTHER_SDK}, {"HIP_DEVICE_LIB_PATH": "/mine"},
      {EXTRA: "rocm[libraries]==7.1.0+miniature|triton==3.7.0", "HIP_DEVICE_LIB_PATH": "/mine", "BLAS": None,
-      "CXXFLAGS": f"-I/sdk/lib/rocm_sysdeps/include {QUIET}"}),
+      "CPATH": "/sdk/lib/rocm_sysdeps/include", "CXXFLAGS": QUIET}),
     ("apex", {"editable": True}, {}, {"CFLAGS": None, "HIPFLAGS": None}),
     ("apex", {"source": Path("/a b")}, {}, {"CFLAGS": None, "HIPFLAGS": None}),
     ("triton", {"offline": True}, {}, {"TRITON_OFFLINE_BUILD": "1"}),
@@ -175,6 +179,9 @@ OPTIONS: list[tuple[str, dict[str, Any], dict[str, str], dict[str, str | None]]]
      {EMBEDDED: "Embedded", "HIP_CLANG_LAUNCHER": None}),
     ("pytorch", {"cache": SCCACHE}, {},
      {"CMAKE_CXX_COMPILER_LAUNCHER": "/bin/sccache", "HIP_CLANG_LAUNCHER": "/bin/sccache", EMBEDDED: None}),
+    ("pytorch", {}, {"CMAKE_CXX_COMPILER_LAUNCHER": "mine"},
+     {"CMAKE_C_COMPILER_LAUNCHER": HOST_LAUNCHER, "CMAKE_CXX_COMPILER_LAUNCHER": "mine"}),
+    ("pytorch", {"editable": True}, {}, dict.fromkeys(HOST_LAUNCHERS)),
     ("triton", {"triton_environment": OF_TRITON}, {"TRITON_APPEND_CMAKE_ARGS": "-DX=1"},
      {"TRITON_WHEEL_VERSION_SUFFIX": "+git1234+rocm7.1.0", "TRITON_WHEEL_NAME": "triton",
       "TRITON_APPEND_CMAKE_ARGS": "-DCMAKE_FIND_USE_CMAKE_ENVIRONMENT_PATH=FALSE -DX=1"}),
@@ -206,17 +213,20 @@ def test_what_the_user_has_set_is_kept() -> None:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="it is compiled by g++")
-@pytest.mark.parametrize("name", ["CFLAGS", "CXXFLAGS", "HIPFLAGS", "HIPCC_COMPILE_FLAGS_APPEND"])
+@pytest.mark.parametrize(
+    "name", ["CFLAGS", "CXXFLAGS", "HIPFLAGS", "HIPCC_COMPILE_FLAGS_APPEND", "CMAKE_CXX_COMPILER_LAUNCHER"]
+)
 def test_what_is_compiled_is_the_same_in_every_folder(name: str, tmp_path: Path) -> None:
     """As bitsandbytes, whose library names one of its files by its whole path: `__FILE__`."""
-    made = []
+    made, launched = [], name.endswith("LAUNCHER")
     for folder in ("first", "another/one"):
         source = tmp_path / folder / "apex"
         (source / "csrc").mkdir(parents=True)
         (source / "csrc" / "a.cpp").write_text('extern "C" const char *where() { return __FILE__; }\n')
-        flags = compose(request("apex", source=source), BASE)[name].split()
-        words = ["g++", "-g", "-shared", "-fPIC", *flags, str(source / "csrc" / "a.cpp"), "-o", "a.so"]
-        subprocess.run(words, cwd=source, check=True, env={"PATH": os.environ["PATH"]})
+        env = compose(request("pytorch" if launched else "apex", source=source), BASE)
+        words = ["g++", "-g", "-shared", "-fPIC", str(source / "csrc" / "a.cpp"), "-o", "a.so"]
+        words = [*env[name].split(";"), *words] if launched else [*words, *env[name].split()]
+        subprocess.run(words, cwd=source, check=True, env={**env, "PATH": os.environ["PATH"]})
         made.append((source / "a.so").read_bytes())
     assert made[0] == made[1] and b"./csrc/a.cpp\0" in made[0] and b"/first/" not in made[0]
 

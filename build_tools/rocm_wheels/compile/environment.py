@@ -73,9 +73,18 @@ def compose_environment(request: build_request.BuildRequest, base: Mapping[str, 
     launcher = Path(__file__).with_name("hip_launcher.sh")
     if request.cache is not None:
         env |= request.cache.launcher_variables(request.platform)
-    elif request.platform == "linux" and "HIP_CLANG_LAUNCHER" not in base and " " not in str(launcher):
-        env |= {"HIP_CLANG_LAUNCHER": f"sh {launcher}", "ROCM_WHEELS_SOURCE": os.fspath(request.source)}
-        env.setdefault("CMAKE_HIP_COMPILER_LAUNCHER", f"sh;{launcher}")  # where CMake calls clang itself
+    elif request.platform == "linux":
+        env["ROCM_WHEELS_SOURCE"] = os.fspath(request.source)
+        if "HIP_CLANG_LAUNCHER" not in base and " " not in str(launcher):
+            env["HIP_CLANG_LAUNCHER"] = f"sh {launcher}"
+            env.setdefault("CMAKE_HIP_COMPILER_LAUNCHER", f"sh;{launcher}")  # where CMake calls clang itself
+        # CMake reads these itself. CMAKE_PROJECT_INCLUDE, which torch's build would have to hand on, newer
+        # ones do after `project()` (cmake/EnvVarForwarding.cmake): too late. A cache goes without:
+        # sccache would compile all of it again in every folder.
+        if own_hooks.shows_flags and not request.editable:
+            for language in ("C", "CXX"):
+                host_launcher = launcher.with_name("host_launcher.sh")
+                env.setdefault(f"CMAKE_{language}_COMPILER_LAUNCHER", f"sh;{host_launcher}")
 
     # the recipe, versions, and what somebody set for this build alone
     for name, text in request.recipe_variables.items():

@@ -25,7 +25,7 @@ from rocm_wheels.pipeline.step import NotYet, Step
 from rocm_wheels.sdk import resolve_packages, rocm_sdk
 
 _EXTRA_REQUIREMENTS = "PYTORCH_EXTRA_INSTALL_REQUIREMENTS"
-BUILD_STEP_VERSION = "5"  # raise it when this step would make other bytes from the same inputs
+BUILD_STEP_VERSION = "6"  # raise it when this step would make other bytes from the same inputs
 
 
 @dataclass(frozen=True)

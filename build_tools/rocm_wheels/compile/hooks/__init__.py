@@ -40,7 +40,8 @@ def add_no_settings(request: build_request.BuildRequest, folder: Path) -> tuple[
 class Hooks:
     """``environment`` completes the variables (pure); ``prepare`` writes files into the tree before the
     front end runs; ``settings`` gives more PEP 517 config settings for a folder. ``shows_flags``: its
-    libraries say which flags of the host's compiler they were made with, so that none may name a folder.
+    libraries say which flags of the host's compiler they were made with, so that none may name a folder:
+    its CMake starts compilers through ``host_launcher.sh``.
     """
 
     environment: Callable[[build_request.BuildRequest, dict[str, str]], None] = add_no_variables

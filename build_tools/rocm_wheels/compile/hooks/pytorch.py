@@ -36,12 +36,14 @@ def _add_bundled_libraries(request: build_request.BuildRequest, env: dict[str, s
             f"the ROCm SDK has no {request.sdk.root / 'lib' / 'rocm_sysdeps'}, which torch needs on Linux",
             tip="install the development files: rocm[libraries,devel]",
         )
-    includes = [folder for folder in (sysdeps and sysdeps / "include", request.sdk.roctracer) if folder]
-    # A folder may have a space in its name: CMake and setuptools split these as a shell does. The quotes
-    # begin after the option, because CMake's cache drops those around a whole value.
-    variables.add_flags(env, "CXXFLAGS", " ".join(f"-I{shlex.quote(str(folder))}" for folder in includes))
+    # not as -I of CXXFLAGS: torch.__config__.show() would say where ROCm was
+    for folder in (request.sdk.roctracer, sysdeps and sysdeps / "include"):
+        if folder is not None:
+            variables.prepend_path(env, "CPATH", folder, request.platform)
     if sysdeps is None:
         return
+    # A folder may have a space in its name: CMake splits these as a shell does. The quotes begin after the
+    # option, because CMake's cache drops those around a whole value.
     variables.add_flags(env, "LDFLAGS", f"-L{shlex.quote(str(sysdeps / 'lib'))}")
     variables.prepend_path(env, "PKG_CONFIG_PATH", sysdeps / "lib" / "pkgconfig", request.platform)
     variables.prepend_path(env, "LD_LIBRARY_PATH", sysdeps / "lib", request.platform)

@@ -11,6 +11,6 @@ else:
 from torch._C import saxpy_hip, relu_cpu
 from torch.version import __version__
 
-from torch import cuda, version
+from torch import __config__, cuda, version
 
 __all__ = ["__version__", "cuda", "saxpy_hip", "relu_cpu", "version"]

@@ -52,6 +52,8 @@ PyObject* device_count(PyObject*, PyObject*) { return PyLong_FromLong(at::cuda::
 
 PyObject* arch_flags(PyObject*, PyObject*) { return PyUnicode_FromString(PYTORCH_ROCM_ARCH); }
 
+PyObject* show_config(PyObject*, PyObject*) { return PyUnicode_FromString("CXX_FLAGS=" CXX_FLAGS); }
+
 PyObject* operators(PyObject*, PyObject*) {
     PyObject* list = PyList_New(0);
     for (const char* const* name = at::operators; list != nullptr && *name != nullptr; name++) {
@@ -67,6 +69,7 @@ PyMethodDef methods[] = {
     {"relu_cpu", relu_cpu, METH_O, "max(x, 0), on the host"},
     {"saxpy_hip", saxpy_hip, METH_VARARGS, "(HIP's error number, a * x + y), on the GPU"},
     {"_cuda_getDeviceCount", device_count, METH_NOARGS, "the number of GPUs"},
+    {"_show_config", show_config, METH_NOARGS, "how torch was built"},
     {"_cuda_getArchFlags", arch_flags, METH_NOARGS, "the GPU targets of this build, joined by spaces"},
     {},
 };
