@@ -9,20 +9,27 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from commands import call, make_key, needs_ssh_keygen
+from commands import Ended, call, make_key, needs_ssh_keygen
 from crash import Watched, killed_at_writes
+from pythons import make_environment
 from servers import IndexHandler, IndexServer, a_bucket, serve_folder
 from wheels import NOW, files, variant, wheel
 
-from rocm_wheels.index import federation, manifest, owners, pages, reader, update, verify
+from rocm_wheels.cli import evidence
+from rocm_wheels.core import errors
+from rocm_wheels.index import federation, manifest, owners, pages, reader, signing, update, verify
 from rocm_wheels.stores.folder import FolderStore
 from rocm_wheels.stores.s3 import S3Store
 
 pytestmark = [pytest.mark.slow]
+SIGNED_AT = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
+PAGES = ("index.html", "index.json")
+PACKAGES = {"torch": "2.9.0+rocm7.1.0", "triton": "3.5.0", "rocm-sdk-core": "7.1.0", "numpy": "2.3.0"}
 OWNERS = """
 sources:
   rocm: {url}rocm/
@@ -78,8 +85,8 @@ def state_owners(folder: Path, server: IndexServer, *changes: tuple[str, str]) -
     return path
 
 
-def pages_of(folder: Path) -> dict[str, bytes]:
-    return {name: content for name, content in files(folder).items() if name != federation.STATE_FILE}
+def shown_by(folder: Path) -> dict[str, bytes]:
+    return {name: content for name, content in files(folder).items() if name.endswith(PAGES)}
 
 
 @pytest.mark.contract_slow
@@ -280,8 +287,13 @@ def test_an_index_stays_when_a_source_is_not_as_it_was(
             f"ours: {world.url}ours/", f"ours: {{index: '{world.url}ours/', allow_no_hash: true}}"
         )
         stated.write_text(text)
+        known = re.findall("#sha256=[0-9a-f]+", (public / "torch" / "index.html").read_text())
+        new = wheel(tmp_path, version="2.9.9")
+        page.write_text(page.read_text().replace("</body>", f"<a href='{new.name}'>it</a></body>"))
         assert "files without sha256: torch" in call("index", "federate", stated, public).out
-        assert "#sha256" not in (public / "torch" / "index.html").read_text()
+        shown = (public / "torch" / "index.html").read_text()
+        assert "torch-2.9.9" in shown, "and of what had one it is known still"
+        assert re.findall("#sha256=[0-9a-f]+", shown) == known and len(known) == 2
 
 
 def test_the_first_run_names_what_nobody_has(world: IndexServer, tmp_path: Path) -> None:
@@ -441,51 +453,78 @@ def test_a_name_that_changes_its_owner_or_has_none_any_more(world: IndexServer, 
     assert file["filename"].startswith("torch-99.0")
 
 
-def federate(stated: Path, store: Watched | FolderStore) -> federation.Federated:
+def federate(
+    stated: Path, store: Watched | FolderStore, signer: signing.ReleaseSigner | None = None
+) -> federation.Federated:
     document = owners.load_owners(stated)
     sources = federation.open_sources(document, lambda _keys: pytest.fail("nothing is signed"), {})
-    return federation.Federation(document, sources, store).refresh()
+    keeper = signing.ManifestKeeper(store, "public.manifest.json", "public", "public", signer)
+    return federation.Federation(document, sources, store, keeper).refresh()
 
 
+def make_signer(folder: Path) -> signing.ReleaseSigner:
+    env = {"PATH": os.environ["PATH"]}
+    return signing.ReleaseSigner(make_key(folder / "release"), env, SIGNED_AT, anew=True)
+
+
+def list_unsigned(place: Path, signer: signing.ReleaseSigner) -> list[str]:
+    """Return the pages of an index that its manifest does not state as they are."""
+    name = "public.manifest.json"
+    content = (place / name).read_bytes()
+    stated = manifest.verify_manifest(content, name, signer.trusted, signer.env).manifest
+    shown = shown_by(place)
+    return [name for name in {*shown, *stated.files} if not stated.states_content(name, shown.get(name))]
+
+
+@needs_ssh_keygen
 @pytest.mark.contract
 def test_killed_at_each_write(world: IndexServer, tmp_path: Path) -> None:
     """Whoever reads meanwhile finds what a torch requires; and the same command carries on."""
-    start, stated = tmp_path / "public", state_owners(tmp_path, world)
-    federate(stated, FolderStore(start))
+    start, stated, signer = tmp_path / "public", state_owners(tmp_path, world), make_signer(tmp_path)
+    federate(stated, FolderStore(start), signer)
     newer = wheel(tmp_path, version="2.9.2", requires=("triton==3.6.0",))
     update.add_wheels(world.folder / "ours", [newer, wheel(tmp_path, "triton", "3.6.0")], now=NOW)
     stated.write_text(stated.read_text().replace("  rocm: rocm\n", ""))
     expected = tmp_path / "expected"
     shutil.copytree(start, expected)
-    federate(stated, FolderStore(expected))
-    for write, place in killed_at_writes(start, lambda store: federate(stated, store), exhaustive=True):
+    federate(stated, FolderStore(expected), signer)
+    for write, place in killed_at_writes(
+        start, lambda store: federate(stated, store, signer), exhaustive=True
+    ):
         shown = {name: (place / name / "index.html").read_text() for name in ("torch", "triton")}
         assert "torch-2.9.2" not in shown["torch"] or "triton-3.6.0" in shown["triton"], write
-        federate(stated, FolderStore(place))
-        assert pages_of(place) == pages_of(expected)
+        federate(stated, FolderStore(place), signer)
+        assert shown_by(place) == shown_by(expected) and list_unsigned(place, signer) == []
         assert not json.loads((place / federation.STATE_FILE).read_text())["mark"]
 
 
+@needs_ssh_keygen
 @pytest.mark.contract
 @pytest.mark.parametrize(
-    "at", [f"replace {federation.STATE_FILE}", "create numpy/index.json", "create index.html"]
+    "at",
+    [
+        f"replace {federation.STATE_FILE}",
+        "create numpy/index.json",
+        "create index.html",
+        "replace public.manifest.json",
+    ],
 )
 def test_two_runs_at_once(at: str, world: IndexServer, tmp_path: Path) -> None:
-    """A run that another one has overtaken begins again: what it read is older."""
-    stated, place = state_owners(tmp_path, world), tmp_path / "public"
+    """A run that another one has overtaken begins again: what it read, or signs, is older."""
+    stated, place, signer = state_owners(tmp_path, world), tmp_path / "public", make_signer(tmp_path)
     store = Watched(FolderStore(place), at=at)
 
     def overtake() -> None:
         update.add_wheels(world.folder / "ours", [wheel(tmp_path, version="2.9.5")], now=NOW)
-        federate(stated, FolderStore(place))
+        federate(stated, FolderStore(place), signer)
         store.at, store.fault = "replace torch/index.json", "before"  # by what was read before
 
     store.guest = overtake
-    federate(stated, store)
+    federate(stated, store, signer)
     assert store.guest is None
     assert "torch-2.9.5" in (place / "torch" / "index.html").read_text()
     assert verify.verify_index(str(place)).findings == ()
-    assert federate(stated, FolderStore(place)).written == ()
+    assert federate(stated, FolderStore(place), signer).written == () and list_unsigned(place, signer) == []
 
 
 @needs_ssh_keygen
@@ -524,6 +563,116 @@ def test_a_signed_source_is_held_to_its_manifest(world: IndexServer, tmp_path: P
     assert files(public) == before
 
 
+@needs_ssh_keygen
+@pytest.mark.contract_slow
+@pytest.mark.network
+def test_what_is_installed_from_a_signed_index(
+    world: IndexServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it was signed, and nothing else: changed, older, expired, of nobody, or of a stranger."""
+    for name in ("STATE", "CACHE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name))
+    key, other = make_key(tmp_path / "release"), make_key(tmp_path / "other")
+    stated, public, venv = state_owners(tmp_path, world), world.folder / "public", tmp_path / "venv"
+    index = f"{world.url}public/"
+    packages = make_environment(venv).packages
+
+    def install(torch: str = "torch", code: int = 0, signer: Path = key) -> Ended:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", index)
+        words = [torch, "--index", index, "--rocm-index", index, "--gfx", "gfx942", "--allow-cpu"]
+        return call("install", *words, "--python", venv, "--released-by", f"{signer}.pub", code=code)
+
+    def sign(*words: object, age: float = 0, code: int = 0) -> Ended:
+        now = datetime.now(timezone.utc).replace(microsecond=0) - timedelta(hours=age)
+        with monkeypatch.context() as patch:
+            patch.setattr(evidence, "current_time", lambda: now)
+            return call("index", "federate", stated, public, *words, code=code)
+
+    sign()
+    assert "has no signed manifest" in install(code=17).err
+    assert ", signed" in sign("--sign-with", key, age=3).out
+    assert ", signed" not in sign("--sign-with", key).out, "while more than half of its time is left"
+    install(code=17, signer=other)
+    assert not packages()
+    install()
+    assert {name.replace("_", "-"): version for name, version in packages().items()} == PACKAGES
+    older = tmp_path / "older"
+    shutil.copytree(public, older)
+
+    update.add_wheels(world.folder / "ours", [wheel(tmp_path, version="2.9.5+rocm7.1.0")], now=NOW)
+    assert "is signed" in sign(code=2).err, "a new one needs the key"
+    sign("--sign-with", key)
+    page = public / "torch" / "index.html"
+    shown = page.read_text()
+    for path in (page, page.with_suffix(".json")):
+        path.write_text(path.read_text().replace("2.9.0", "2.9.6"))
+    assert "is not the page that was signed" in install("torch==2.9.5", code=17).err
+    assert "changed: torch" in sign("--sign-with", key).out and page.read_text() == shown
+    install("torch==2.9.5")
+    assert packages()["torch"] == "2.9.5+rocm7.1.0"
+
+    public.rename(tmp_path / "newer")
+    shutil.copytree(older, public)
+    assert "an old state was put back" in install(code=17).err
+    assert ", signed" in sign("--sign-with", key).out, "what was put back is refreshed"
+    install()
+    stated.write_text(stated.read_text() + "signed_for: 2h\n")
+    (public / "public.manifest.json").unlink()
+    shutil.rmtree(tmp_path / "STATE")
+    sign("--sign-with", key, age=3)
+    assert "it has expired" in install(code=17).err
+    assert ", signed" in sign("--sign-with", key).out
+    install()
+
+
+@needs_ssh_keygen
+@pytest.mark.contract
+def test_only_what_was_signed_or_comes_from_a_source_is_signed(world: IndexServer, tmp_path: Path) -> None:
+    """Who may write to the store can make a page pass for one that its source calls unchanged."""
+    stated, public = tmp_path / "owners.yaml", world.folder / "public"
+    stated.write_text(OWNERS.format(url="www/"))
+    signer = make_signer(tmp_path)
+    federate(stated, FolderStore(public))
+    page, state = public / "numpy" / "index.json", public / federation.STATE_FILE
+    genuine = page.read_bytes()
+
+    def forge() -> None:
+        page.write_bytes(genuine.replace(b"2.3.0", b"6.6.6"))
+        document = json.loads(state.read_text())
+        tags = {file.path: file.tag for file in FolderStore(public).listing("numpy")}
+        document["names"]["numpy"]["tags"] = tags
+        state.write_text(json.dumps(document))
+
+    forge()
+    assert federate(stated, FolderStore(public)).written == (), "it cannot be known without a manifest"
+    for _first_and_later in range(2):
+        forge()
+        assert federate(stated, FolderStore(public), signer).signed
+        assert page.read_bytes() == genuine
+        assert not federate(stated, FolderStore(public), signer).signed
+    content = (public / "public.manifest.json").read_bytes()
+    (public / "public.manifest.json").write_bytes(content.replace(b"numpy", b"numpi"))
+    assert federate(stated, FolderStore(public), signer).signed
+    with pytest.raises(errors.UsageError, match="public is signed"):
+        federate(stated, FolderStore(public))
+
+
+@needs_ssh_keygen
+@pytest.mark.contract
+@pytest.mark.parametrize("place", ["stable", "with space", "s3"])
+def test_a_signed_index_has_a_name_that_tells_it_from_others(
+    place: str, world: IndexServer, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    target = str(tmp_path / place)
+    if place == "s3":
+        request.getfixturevalue("s3")
+        target = f"s3://{a_bucket()}"
+    stated, key = state_owners(tmp_path, world), make_key(tmp_path / "release")
+    done = call("index", "federate", stated, target, "--sign-with", key, code=2)
+    assert "cannot be signed" in done.err and "a folder with a name of its own" in done.err
+    call("index", "federate", stated, target)
+
+
 def test_a_folder_with_another_page_is_left_alone(world: IndexServer, tmp_path: Path) -> None:
     before = files(world.folder / "ours")
     done = call("index", "federate", state_owners(tmp_path, world), world.folder / "ours", code=2)
@@ -549,6 +698,30 @@ def test_an_index_that_does_not_know_itself_stays(world: IndexServer, tmp_path: 
     before = files(public)
     done = call("index", "federate", stated, public, code=2)
     assert f"{state} is damaged" in done.err and files(public) == before
+
+
+@pytest.mark.contract
+def test_a_page_of_ours_that_is_damaged_is_not_one_without_files(world: IndexServer, tmp_path: Path) -> None:
+    """Otherwise other bytes under a known name would be taken once, without a word."""
+    stated, public = state_owners(tmp_path, world), tmp_path / "public"
+    federate(stated, FolderStore(public))
+    page = public / "triton" / "index.json"
+    genuine = page.read_bytes()
+    shutil.rmtree(world.folder / "ours" / "triton")
+    update.add_wheels(
+        world.folder / "ours", [wheel(tmp_path / "other", "triton", "3.5.0", text="other")], now=NOW
+    )
+    for content in (genuine[:-20], b"", b"{}", b"[]", b"\xff", genuine.replace(b'"hashes"', b'"ashes"')):
+        page.write_bytes(content)
+        before = files(public)
+        done = call("index", "federate", stated, public, code=15)
+        assert "triton/index.json of " in done.err and "is damaged" in done.err
+        assert files(public) == before
+    page.write_bytes(genuine)
+    assert "had sha256" in call("index", "federate", stated, public, code=15).err
+    page.unlink()  # as the message says, where the owner is right
+    federate(stated, FolderStore(public))
+    assert page.read_bytes() != genuine
 
 
 @pytest.mark.contract

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -13,7 +14,8 @@ from rocm_wheels.cli import boundary, catalogue, command, evidence, options, out
 from rocm_wheels.core import environment_numbers, errors, log, tables
 
 if TYPE_CHECKING:
-    from rocm_wheels.index import federation, signed_index
+    from rocm_wheels.index import federation, signed_index, signing
+    from rocm_wheels.stores import store
 
 _MOST_NAMES = 8  # in a line
 _PATH = click.Path(path_type=Path)
@@ -119,10 +121,19 @@ def yank(folder: Path, words: tuple[str, ...], reason: str | None, unyank: bool,
 @command.command("index federate")
 @click.argument("owners_file", type=_FILE, metavar="OWNERS")
 @click.argument("target", metavar="DIR|s3://…")
+@catalogue.SIGN_RELEASE
 @catalogue.DROP_MISSING.but(help="Drop names of which their owners have no files any more.")
 @catalogue.DRY_RUN.but(help="Read everything, show what would change, and write nothing.")
 @catalogue.JSON
-def federate(owners_file: Path, target: str, drop_missing: bool, dry_run: bool, as_json: bool) -> None:
+def federate(
+    owners_file: Path,
+    target: str,
+    *,
+    sign_with: Path | None,
+    drop_missing: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     """Make an index of several: one page a name, from its owner alone. Files stay where they are.
 
     OWNERS is a YAML file: `sources` are indexes by name (a folder, s3://bucket/path or a URL; with `url`
@@ -134,6 +145,9 @@ def federate(owners_file: Path, target: str, drop_missing: bool, dry_run: bool, 
     cannot be read, a name that is gone there, or a file that has other bytes than before leaves the index as
     it is; the exit code is 15 then.
 
+    With --sign-with it has a signed manifest, which holds for `signed_for` of OWNERS (14d): readers with
+    --released-by take nothing else. An index that was signed once is refreshed with a key alone.
+
     \b
     Examples:
       rocm-wheels index federate owners.yaml public
@@ -144,6 +158,8 @@ def federate(owners_file: Path, target: str, drop_missing: bool, dry_run: bool, 
     from rocm_wheels.stores import store
 
     env, stated = boundary.read_environment(), owners.load_owners(owners_file)
+    signer = options.make_signer(sign_with, stated.signed_for, env, anew=True, dry_run=dry_run)
+    whole = store.open_store(target, env)
 
     def sign(keys: Sequence[str]) -> signed_index.SignedIndexes:
         signers = options.read_signers(map(Path, keys), env)
@@ -155,10 +171,35 @@ def federate(owners_file: Path, target: str, drop_missing: bool, dry_run: bool, 
         place = f"{target.rstrip('/')}/{gfx}".rstrip("/")
         out, part = store.open_store(place, env), stated.at_target(gfx)
         sources = federation.open_sources(part, sign, env)
-        result = federation.Federation(part, sources, out).refresh(drop_missing=drop_missing, dry_run=dry_run)
-        results[place] = result
-        lines += _describe_federated(place, result, "to change" if dry_run else "changed")
+        keeper = _make_keeper(whole, gfx, signer)
+        run = federation.Federation(part, sources, out, keeper, f"{gfx}/" if gfx else "")
+        results[place] = run.refresh(drop_missing=drop_missing, dry_run=dry_run)
+        lines += _describe_federated(place, results[place], "to change" if dry_run else "changed")
     output.print_result({"dry_run": dry_run, "indexes": results}, lines, as_json=as_json)
+
+
+def _make_keeper(
+    index: store.Store, gfx: str, signer: signing.ReleaseSigner | None
+) -> signing.ManifestKeeper:
+    """Return who keeps the manifest of an index, or of that of one target in it, which lies in its folder.
+
+    UsageError where one would be signed that cannot be told from others by the names in its URL.
+    """
+    from rocm_wheels.index import manifest, signing
+    from rocm_wheels.release import policy
+    from rocm_wheels.stores import store
+
+    bucket_place = urlsplit(index.url).path.rstrip("/")
+    name = index.folder.name if index.folder is not None else bucket_place.rpartition("/")[2]
+    is_name = store.is_store_path(name)
+    if signer is not None and (not is_name or name in policy.CHANNEL_NAMES):
+        raise errors.UsageError(
+            f"an index in {index.url} cannot be signed: {name!r} would not tell it from others",
+            tip="give it a folder with a name of its own, which is in its URL, too: s3://wheels/all",
+        )
+    name = name if is_name else "unsigned"
+    path = f"{gfx or name}{manifest.MANIFEST_SUFFIX}"
+    return signing.ManifestKeeper(index, path, name, gfx or name, signer)
 
 
 def _describe_federated(place: str, result: federation.Federated, done: str) -> list[str]:
@@ -177,6 +218,7 @@ def _describe_federated(place: str, result: federation.Federated, done: str) -> 
     count = tables.format_count(result.files, "file")
     projects = tables.format_count(result.projects, "project")
     lines = [f"{place}: {count} of {projects}, {tables.format_count(len(result.written), 'name')} {done}"]
+    lines[0] += ", signed" if result.signed else ""
     for words, names in told.items():
         more = [f"{len(names) - _MOST_NAMES} more"] if len(names) > _MOST_NAMES else []
         lines += [f"{words}: {', '.join([*names[:_MOST_NAMES], *more])}"] if names else []

@@ -11,8 +11,11 @@ source, or a file that has other bytes than before, ends the refresh with everyt
 
 All is read and settled before anything is written. Then a run writes its mark into ``federation.json``, on
 condition that it is as it was read: of two runs at a time one begins again. Pages follow, dependencies first,
-each on condition that the mark is still this run's; root pages; what is dropped; at last the document without
-a mark. After a kill the same command carries on.
+each on condition that the mark is still this run's; root pages; what is dropped; the document without a mark;
+at last the manifest, where the index is signed. After a kill the same command carries on.
+
+Nothing of the store is signed that was not signed before: a page that its source calls unchanged stays as the
+manifest states it, where that states ``federation.json`` as well; otherwise all sources are read again.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ from pydantic import Field, ValidationError
 
 from rocm_wheels import __version__
 from rocm_wheels.core import errors, parallel, records, shell
-from rocm_wheels.index import folder, owners, pages, reader, signed_index, wheel_file
+from rocm_wheels.index import folder, manifest, owners, pages, reader, signed_index, signing, wheel_file
 from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, METADATA_SUFFIX, VARIANTS_SUFFIX, IndexEntry
 from rocm_wheels.stores import store as stores
 from rocm_wheels.stores.store import Store
@@ -87,7 +90,8 @@ class Federated:
     code for GPUs which the default offers; ``unmatched`` patterns that no project of their owner has;
     ``left_out`` files that no installer reads, of other projects, or two of a name; ``no_hash`` names of
     files without one; ``not_listed`` what new wheels require, on whatever machine, and the index has not;
-    ``strays`` folders with pages that somebody else put there: installers would find them.
+    ``strays`` folders with pages that somebody else put there: installers would find them. ``signed``: its
+    manifest was written.
     """
 
     projects: int
@@ -101,6 +105,7 @@ class Federated:
     no_hash: tuple[str, ...]
     not_listed: tuple[str, ...]
     strays: tuple[str, ...]
+    signed: bool = False
 
 
 class _StoreReader(reader.IndexReader):
@@ -266,8 +271,10 @@ class _Changes:
     """Pages to write by their paths, the names of these with what their new wheels require, names that go.
 
     ``required`` follows from the METADATA of the newest wheel of each alone; empty where none is offered.
+    ``made`` are all pages that were made, those too that are there already.
     """
 
+    made: Mapping[str, bytes]
     contents: Mapping[str, bytes]
     required: Mapping[str, Collection[str]]
     gone: tuple[str, ...]
@@ -279,10 +286,21 @@ class _Changes:
 
 
 class Federation:
-    """One refresh of an index in a store, of sources that are open."""
+    """One refresh of an index in a store, of sources that are open.
 
-    def __init__(self, stated: owners.Owners, sources: Sequence[SourceIndex], target: Store) -> None:
-        self._stated, self._target = stated, target
+    ``keeper`` has its manifest, which names pages by their paths below ``place``: "" where it lies beside
+    them, else ``gfx942/``.
+    """
+
+    def __init__(
+        self,
+        stated: owners.Owners,
+        sources: Sequence[SourceIndex],
+        target: Store,
+        keeper: signing.ManifestKeeper,
+        place: str = "",
+    ) -> None:
+        self._stated, self._target, self._keeper, self._place = stated, target, keeper, place
         self._sources = {source.name: source for source in sources}
         self._here = urljoin(target.url_of(HTML_PAGE), ".")
         for source in sources:
@@ -300,7 +318,9 @@ class Federation:
         )
 
     def _refresh(self, drop_missing: bool, dry_run: bool) -> Federated:
-        state, tag = self._read_state()
+        self._keeper.require_key()
+        state, tag = _read_state(self._target, STATE_FILE)
+        signed = self._read_signed_digests(state)
         find_owner, find_claims = self._stated.find_owner, self._stated.find_claims
         listings = {
             name: source.list_names()
@@ -317,7 +337,7 @@ class Federation:
             tip = "name what you need, as `numpy: pypi`, without a default"
             raise errors.ReleaseError(f"{len(named)} names would be listed: {_MOST_NAMES} at most", tip=tip)
         tags = {file.path: file.tag for file in self._target.listing("")}
-        made = self._read_pages(dict(sorted(named.items())), state, tags)
+        made = self._read_pages(dict(sorted(named.items())), state, tags, signed)
         gone = sorted(state.names.keys() - made.keys())
         # a name that nobody owns any more goes without more words: that is what was asked for; and one that
         # was never here need not be because a source lists it, without a file
@@ -331,28 +351,29 @@ class Federation:
             path.partition("/")[0] for path in tags if path.endswith((f"/{HTML_PAGE}", f"/{JSON_PAGE}"))
         }
         described = self._describe(listings, made, changed, sorted(strays - {*made, *gone}))
-        if not dry_run:
-            self._write(state, tag, made, changed)
-        return described
+        if dry_run:
+            return described
+        return replace(described, signed=self._write(state, tag, made, changed, signed))
 
-    def _read_state(self) -> tuple[_State, str | None]:
-        stored = stores.read_or_none(self._target, STATE_FILE)
-        if stored is None:
-            return _State(), None
-        try:
-            return _State.model_validate_json(stored.content), stored.tag
-        except ValidationError as cause:
-            raise errors.DataError(
-                f"{self._target.url}/{STATE_FILE} is damaged: {records.summarize_faults(cause, _State)}",
-                tip="put it back from a copy, or make the index anew in another folder",
-            ) from None
+    def _read_signed_digests(self, state: _State) -> Mapping[str, str] | None:
+        """Return what is signed of pages, by their paths: {} where this state is not; None without a key."""
+        if self._keeper.signer is None:
+            return None
+        signed = self._keeper.read()[0]
+        is_of_state = signed is not None and signed.states_document(state.to_json())
+        files = signed.files if signed is not None and is_of_state else {}
+        return {path.removeprefix(self._place): digest for path, digest in files.items()}
 
     def _read_pages(
-        self, named: Mapping[str, str], state: _State, tags: Mapping[str, str]
+        self,
+        named: Mapping[str, str],
+        state: _State,
+        tags: Mapping[str, str],
+        signed: Mapping[str, str] | None,
     ) -> dict[str, _MadePage]:
         """Return the pages of names whose owners have files; sources are asked only whether those changed.
 
-        ``tags`` are those of the files in the store, by their paths.
+        ``tags`` are those of the files in the store, by their paths; ``signed`` what is signed of these.
         """
         # of other owners, or by another version of us, all of them are made again
         known_names = state.names if state.made_of == self._made_of else {}
@@ -362,6 +383,8 @@ class Federation:
             known = known_names.get(name)
             if known is not None and (not known.tags or not known.tags.items() <= tags.items()):
                 known = None  # somebody has edited our page, or we were killed
+            if signed is not None and not {*_pages_of(name)} <= signed.keys():
+                known = None
             # what is signed is held to its manifest each time
             etag = known.etag if known is not None and source.signed is None else ""
             with source.name_failures():
@@ -384,18 +407,26 @@ class Federation:
             if (first.sha256 or first.url) != (link.sha256 or link.url):
                 ambiguous.add(file)
         entries: dict[str, IndexEntry] = {}
+        before = self._read_digests(name)
         variants, left_out = [], []
         for file, link in links.items():
             if file in ambiguous or not is_file_of(file, name):
                 left_out += [file] if file else []  # a folder, as that above it where a server lists files
                 continue
             url = source.locate(link.url, f"{self._here}{name}/")
+            sha256, known = reader.require_link_digest(link) or "", before.get(file, "")
+            if not sha256 and not source.stated.allow_no_hash:
+                tip = "nothing would show an exchanged file: `allow_no_hash: true` of the source takes it"
+                raise errors.DataError(f"its page of {name} states no sha256 of {file}", tip=tip)
+            if sha256 and known and sha256 != known:
+                tip = f"ask its owner; if that is right, remove {name}/{JSON_PAGE} of the index"
+                raise errors.DataError(f"{file} had sha256 {known}, and now {sha256}", tip=tip)
             metadata = reader.require_link_digest(replace(link, sha256=link.metadata or None)) or "true"
             entry = IndexEntry(
                 name=file,
                 size=-1 if link.size is None else link.size,
                 changed=0,
-                sha256=reader.require_link_digest(link) or "",
+                sha256=sha256 or known,
                 uploaded=link.uploaded,
                 metadata="" if link.metadata is None else metadata,
                 requires_python=link.requires_python,
@@ -403,20 +434,12 @@ class Federation:
                 place=url.removesuffix(_SLASH.split(url)[-1]),
                 provenance=link.provenance,
             )
-            if not entry.sha256 and not source.stated.allow_no_hash:
-                tip = "nothing would show an exchanged file: `allow_no_hash: true` of the source takes it"
-                raise errors.DataError(f"its page of {name} states no sha256 of {file}", tip=tip)
             if file.endswith(VARIANTS_SUFFIX):
                 variants.append(pages.VariantsLink(file, entry.href, entry.sha256, entry.size))
             else:
                 entries[file] = entry
         if not entries:
             return None
-        before = self._read_digests(f"{name}/{JSON_PAGE}")
-        for file, entry in entries.items():
-            if before.get(file) and entry.sha256 and before[file] != entry.sha256:
-                tip = f"ask its owner; if that is right, remove {name}/{JSON_PAGE} of the index"
-                raise errors.DataError(f"{file} had sha256 {before[file]}, and now {entry.sha256}", tip=tip)
         listed = folder.sort_entries(entries)
         base = source.stated.url or source.base
         page = "" if base.startswith("file:") else urljoin(base, f"{name}/")
@@ -436,14 +459,24 @@ class Federation:
             no_hash=not all(entry.sha256 for entry in listed),
         )
 
-    def _read_digests(self, path: str) -> dict[str, str]:
-        """Return the sha256 of files by their names, as a page of ours states them."""
-        stored = stores.read_or_none(self._target, path)
-        try:
-            listed = [] if stored is None else json.loads(stored.content)["files"]
-            return {file["filename"]: file["hashes"].get("sha256", "") for file in listed}
-        except (ValueError, KeyError, TypeError, AttributeError):  # it is made again
+    def _read_digests(self, name: str) -> dict[str, str]:
+        """Return the sha256 of the files of a name as our page states them, but for variants, which grow.
+
+        ReleaseError for a damaged page.
+        """
+        stored = stores.read_or_none(self._target, f"{name}/{JSON_PAGE}")
+        if stored is None:
             return {}
+        url = f"{self._here}{name}/{JSON_PAGE}"
+        try:
+            links = reader.parse_page(stored.content, pages.JSON_TYPE, url, project=name)
+        except errors.DataError:
+            raise errors.ReleaseError(
+                f"{name}/{JSON_PAGE} of {self._target.url} is damaged: what bytes its files had is not known",
+                tip="put it back from a copy; without it the files of its owner are taken as they are now",
+            ) from None
+        digests = {reader.file_name_of_link(link): link.sha256 or "" for link in links}
+        return {file: sha256 for file, sha256 in digests.items() if not file.endswith(VARIANTS_SUFFIX)}
 
     def _find_changes(
         self, own: Collection[str], made: Mapping[str, _MadePage], gone: Sequence[str]
@@ -468,7 +501,7 @@ class Federation:
             return source.list_requirements(page.metadata) if page.metadata else set()
 
         required = parallel.run_in_parallel(list_requirements, names, jobs=_JOBS)
-        return _Changes(contents, dict(zip(names, required, strict=True)), tuple(gone))
+        return _Changes(wanted, contents, dict(zip(names, required, strict=True)), tuple(gone))
 
     def _describe(
         self,
@@ -509,9 +542,23 @@ class Federation:
         )
 
     def _write(
-        self, state: _State, tag: str | None, made: Mapping[str, _MadePage], changed: _Changes
-    ) -> None:
-        """Exchange what changed, and say so. ChangedInStoreError where another run has come between."""
+        self,
+        state: _State,
+        tag: str | None,
+        made: Mapping[str, _MadePage],
+        changed: _Changes,
+        signed: Mapping[str, str] | None,
+    ) -> bool:
+        """Exchange what changed, say so, and sign it; tell whether a manifest was written.
+
+        ChangedInStoreError where another run has come between.
+        """
+
+        def check() -> None:
+            info = self._target.head(STATE_FILE)
+            if (info.tag if info is not None else None) != tag:
+                raise stores.make_changed_error(STATE_FILE)
+
         if changed.contents or changed.gone:
             stores.require_conditional_writes(self._target)
             # what new wheels require before them, root pages last
@@ -522,12 +569,6 @@ class Federation:
             listed = {name: made[name].listed for name in changed.names}
             state = _State(mark=secrets.token_hex(8), names={**state.names, **listed})
             tag = self._target.replace(STATE_FILE, state.to_json(), tag)
-
-            def check() -> None:
-                info = self._target.head(STATE_FILE)
-                if info is None or info.tag != tag:
-                    raise stores.make_changed_error(STATE_FILE)
-
             for path in filter(changed.contents.__contains__, paths):
                 stores.put_file(self._target, path, changed.contents[path], check)
             for path in [path for name in changed.gone for path in _pages_of(name)]:
@@ -540,7 +581,27 @@ class Federation:
             settled_names[name] = page.listed.model_copy(update={"tags": own_tags})
         settled = _State(made_of=self._made_of, names=settled_names)
         if settled != state:
-            self._target.replace(STATE_FILE, settled.to_json(), tag)
+            tag = self._target.replace(STATE_FILE, settled.to_json(), tag)
+        kept = {path for name in made for path in _pages_of(name)} - changed.made.keys()
+        files = {path: digest for path, digest in (signed or {}).items() if path in kept}
+        files |= manifest.digest_pages(changed.made)
+        stated = {f"{self._place}{path}": digest for path, digest in files.items()}
+        if is_signed := self._keeper.write(settled.to_json(), stated):
+            check()  # a run that came between may have signed other pages before us
+        return is_signed
+
+
+def _read_state(target: Store, path: str) -> tuple[_State, str | None]:
+    stored = stores.read_or_none(target, path)
+    if stored is None:
+        return _State(), None
+    try:
+        return _State.model_validate_json(stored.content), stored.tag
+    except ValidationError as cause:
+        raise errors.DataError(
+            f"{target.url}/{path} is damaged: {records.summarize_faults(cause, _State)}",
+            tip="put it back from a copy, or make the index anew in another folder",
+        ) from None
 
 
 def is_file_of(file_name: str, project: str) -> bool:

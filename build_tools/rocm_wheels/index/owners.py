@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -78,12 +79,16 @@ class Source(records.Record):
 
 
 class Owners(records.Record):
-    """The file. ``owners`` are names of sources by patterns of projects (normalized names, ``*`` in them)."""
+    """The file. ``owners`` are names of sources by patterns of projects (normalized names, ``*`` in them).
+
+    ``signed_for``: how long a signature of the index holds; a refresh after half of it signs anew.
+    """
 
     sources: dict[str, Source]
     owners: dict[str, str] = Field(default_factory=dict)
     default: str = ""
     targets: tuple[Annotated[str, _TARGET], ...] = ()
+    signed_for: records.Age = timedelta(days=14)
 
     @field_validator("sources", mode="before")
     @classmethod

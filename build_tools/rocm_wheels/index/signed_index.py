@@ -1,8 +1,9 @@
 """Take pages of an index only as its signed manifest states them, and no manifest older than one seen here.
 
-The manifest of ``…/gfx94X-dcgpu/simple/nightly/`` is the first ``nightly.manifest.json`` in a folder
-above; it names the family and the channel that it is of, so that one of another place is none. It decides of
-pages that are there and of those that are not: a project that was hidden would be looked for elsewhere.
+The manifest of ``…/gfx94X-dcgpu/simple/nightly/`` is the first ``nightly.manifest.json`` in it (an index over
+several stores has it there) or in a folder above; it names the family, which is the folder that it lies in,
+and the channel that it is of, so that one of another place is none. It decides of pages that are there and of
+those that are not: a project that was hidden would be looked for elsewhere.
 
 Pages may change between two requests: where one does not fit, both are asked for once more.
 """
@@ -23,7 +24,7 @@ from rocm_wheels.index.reader import ACCEPT_PAGES, IndexAnswer, IndexReader
 _MOST_FOLDERS = 4  # above an index in which its manifest is looked for
 _UNSIGNED_TIP = "name the index of a signed channel; without --released-by pages are taken as they are"
 _OLD_TIP = "it may be a mirror or a cache that lags behind: try again later, then tell whoever runs the index"
-_EXPIRED_TIP = "see that this machine's clock is right; whoever runs the index signs it anew: `set refresh`"
+_EXPIRED_TIP = "see that this machine's clock is right; whoever runs the index signs it anew by a refresh"
 _CHANGED_TIP = "somebody changed it, or is changing it: try again, then tell whoever runs the index"
 
 
@@ -84,16 +85,16 @@ class SignedIndexes:
     def _search(self, reader: IndexReader, base: str) -> FoundManifest | None:
         """Return the manifest of an index, None where there is none. HostError for one that does not hold."""
         parts = urlsplit(base)
-        words = parts.path.strip("/").split("/")
-        for depth in range(1, min(len(words), _MOST_FOLDERS + 1)):
-            folder = "/" + "/".join(words[:-depth])
-            path = f"{folder.rstrip('/')}/{words[-1]}{MANIFEST_SUFFIX}"
+        words = [word for word in parts.path.split("/") if word]
+        for depth in range(min(len(words), _MOST_FOLDERS + 1)):
+            above = words[: len(words) - depth]
+            path = "/".join(["", *above, words[-1] + MANIFEST_SUFFIX])
             url = urlunsplit(parts._replace(path=path, query="", fragment=""))
             answer = reader.get(url)
             if answer.status == 200:
-                names = [unquote(word) for word in words]
-                manifest = self._verify(url, answer.content, names[-depth - 1], names[-1])
-                return FoundManifest(manifest, "/".join(names[-depth:]))
+                name = unquote(words[-1])
+                manifest = self._verify(url, answer.content, unquote(above[-1]), name)
+                return FoundManifest(manifest, unquote("/".join(words[len(above) :])))
         return None
 
     def _verify(self, url: str, content: bytes, family: str, name: str) -> Manifest:
