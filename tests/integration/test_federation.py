@@ -157,7 +157,7 @@ def test_a_refresh_asks_what_changed_and_writes_that_alone(world: IndexServer, t
     again = call("index", "federate", stated, public, "--json").json["indexes"][str(public)]
     assert again["written"] == ["torch", "triton"] and again["strays"] == ["triton-rocm"]
     shutil.rmtree(public / "triton-rocm")
-    assert planned == {"dry_run": True, "indexes": {str(public): again}}
+    assert planned == {"dry_run": True, "indexes": {str(public): again}, "dropped": []}
     # within one disk links are relative: the folder can be served from anywhere
     assert '"size": ' in (public / "triton" / "index.json").read_text(), (
         "as their JSON says, and HTML does not"
@@ -743,3 +743,42 @@ def test_an_index_for_each_target(world: IndexServer, tmp_path: Path) -> None:
         words = ["--index", index, "--gfx", target, "--python", "3.12", "--allow-cpu", "--json"]
         (chosen,) = call("choose", "torch", *words).json["choices"]
         assert chosen["index"] == f"{world.url}public/{target}/", "by the GPU that is there"
+
+
+@needs_ssh_keygen
+@pytest.mark.contract
+def test_the_index_of_a_target_goes_with_it(
+    world: IndexServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would refresh it. Others below the same folder are left alone, and are not of this file."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    key, public = make_key(tmp_path / "release"), world.folder / "public"
+    for target in ("gfx942", "gfx1100", "gfx90a"):
+        mine = wheel(tmp_path / target, version="2.9.9", text=target)
+        update.add_wheels(world.folder / "views" / target, [mine], now=NOW)
+    text = f"sources: {{ours: '{world.url}views/{{gfx}}/'}}\nowners: {{torch: ours}}\n"
+    text += "targets: [gfx942, gfx1100]\n"
+    stated, alone = tmp_path / "owners.yaml", tmp_path / "alone.yaml"
+    stated.write_text(text)
+    alone.write_text(text.replace("{gfx}", "gfx90a").partition("targets")[0])
+    call("index", "federate", stated, public, "--sign-with", key)
+    call("index", "federate", alone, public / "gfx90a")
+    call("index", "federate", alone, public)
+    words = ["--gfx", "gfx942", "--python", "3.12", "--allow-cpu", "--released-by", f"{key}.pub"]
+    call("choose", "torch", "--index", f"{world.url}public/{{family}}/", *words)
+    posing = world.folder / "posing" / "public" / "gfx942"  # where it must be of gfx942
+    shutil.copytree(public / "gfx1100", posing)
+    shutil.copy(public / "gfx1100.manifest.json", posing.with_suffix(".manifest.json"))
+    index = f"{world.url}posing/public/gfx942/"
+    assert "it is of gfx1100 of public" in call("choose", "torch", "--index", index, *words, code=17).err
+    (public / "gfx1100" / "notes.txt").write_text("of somebody else")
+    stated.write_text(text.replace(", gfx1100", ""))
+    before = files(public)
+    for words in (("--dry-run",), ()):
+        done = call("index", "federate", stated, public, "--sign-with", key, *words)
+        assert f"dropped with its target: {public}/gfx1100" in done.out
+        assert words == () or files(public) == before
+    assert "dropped" not in call("index", "federate", stated, public, "--sign-with", key).out
+    gone = before.keys() - files(public).keys()
+    assert all(name.startswith("gfx1100") for name in gone)
+    assert [name for name in files(public) if name.startswith("gfx1100")] == ["gfx1100/notes.txt"]

@@ -139,7 +139,8 @@ def federate(
     OWNERS is a YAML file: `sources` are indexes by name (a folder, s3://bucket/path or a URL; with `url`
     where people see it, `signed_by` keys that sign its pages, `allow_no_hash`); `owners` are sources by
     names of projects, or patterns such as rocm-*, of which the most exact one decides; `default` owns the
-    rest, but what holds code for GPUs. With `targets` each has an index of its own; {gfx} stands for it.
+    rest, but what holds code for GPUs. With `targets` each has an index of its own, which goes when it is no
+    target any more; {gfx} stands for it.
 
     The same command refreshes it: pages that did not change at their source are not sent again. A source that
     cannot be read, a name that is gone there, or a file that has other bytes than before leaves the index as
@@ -175,7 +176,10 @@ def federate(
         run = federation.Federation(part, sources, out, keeper, f"{gfx}/" if gfx else "")
         results[place] = run.refresh(drop_missing=drop_missing, dry_run=dry_run)
         lines += _describe_federated(place, results[place], "to change" if dry_run else "changed")
-    output.print_result({"dry_run": dry_run, "indexes": results}, lines, as_json=as_json)
+    dropped = federation.drop_other_targets(whole, stated.targets, dry_run=dry_run)
+    lines += [f"dropped with its target: {target.rstrip('/')}/{gfx}" for gfx in dropped]
+    document = {"dry_run": dry_run, "indexes": results, "dropped": dropped}
+    output.print_result(document, lines, as_json=as_json)
 
 
 def _make_keeper(

@@ -70,10 +70,14 @@ class _ListedName(records.Record):
 
 
 class _State(records.Record):
-    """``federation.json``. ``made_of`` is the digest of the owners, and of who wrote the pages."""
+    """``federation.json``. ``made_of`` is the digest of the owners, and of who wrote the pages.
+
+    ``target`` is the target whose index it is, in a folder of its name: "" for one for everybody.
+    """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     made_of: str = ""
+    target: str = ""
     mark: str = ""
     names: dict[str, _ListedName] = Field(default_factory=dict)
 
@@ -559,6 +563,7 @@ class Federation:
             if (info.tag if info is not None else None) != tag:
                 raise stores.make_changed_error(STATE_FILE)
 
+        target = self._place.rstrip("/")
         if changed.contents or changed.gone:
             stores.require_conditional_writes(self._target)
             # what new wheels require before them, root pages last
@@ -567,7 +572,7 @@ class Federation:
                 names.reverse()
             paths = [*(path for name in names for path in _pages_of(name)), JSON_PAGE, HTML_PAGE]
             listed = {name: made[name].listed for name in changed.names}
-            state = _State(mark=secrets.token_hex(8), names={**state.names, **listed})
+            state = _State(target=target, mark=secrets.token_hex(8), names={**state.names, **listed})
             tag = self._target.replace(STATE_FILE, state.to_json(), tag)
             for path in filter(changed.contents.__contains__, paths):
                 stores.put_file(self._target, path, changed.contents[path], check)
@@ -579,7 +584,7 @@ class Federation:
         for name, page in made.items():
             own_tags = {path: tags[path] for path in _pages_of(name) if path in tags}
             settled_names[name] = page.listed.model_copy(update={"tags": own_tags})
-        settled = _State(made_of=self._made_of, names=settled_names)
+        settled = _State(made_of=self._made_of, target=target, names=settled_names)
         if settled != state:
             tag = self._target.replace(STATE_FILE, settled.to_json(), tag)
         kept = {path for name in made for path in _pages_of(name)} - changed.made.keys()
@@ -602,6 +607,26 @@ def _read_state(target: Store, path: str) -> tuple[_State, str | None]:
             f"{target.url}/{path} is damaged: {records.summarize_faults(cause, _State)}",
             tip="put it back from a copy, or make the index anew in another folder",
         ) from None
+
+
+def drop_other_targets(index: Store, targets: Collection[str], *, dry_run: bool = False) -> list[str]:
+    """Remove the indexes of targets that are none any more from one with ``targets``; return whose they were.
+
+    As a refresh of a store does with views of which no set passed: nobody would refresh them. One for
+    everybody leaves them alone, and pages of somebody else stay.
+    """
+    dropped = []
+    for folder_name in index.folders("") if targets else ():
+        state, tag = _read_state(index, f"{folder_name}/{STATE_FILE}")
+        if tag is None or state.target != folder_name or folder_name in targets:
+            continue
+        dropped.append(folder_name)
+        paths = [path for name in state.names for path in _pages_of(name)]
+        beside = [f"{folder_name}/{path}" for path in (*paths, JSON_PAGE, HTML_PAGE)]
+        manifest_path = f"{folder_name}{manifest.MANIFEST_SUFFIX}"
+        for path in [*beside, manifest_path, f"{folder_name}/{STATE_FILE}"] if not dry_run else ():
+            index.remove(path)  # what says that it is ours, last: the same command carries on
+    return dropped
 
 
 def is_file_of(file_name: str, project: str) -> bool:
