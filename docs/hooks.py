@@ -206,13 +206,13 @@ def make_lines_page() -> str:
 def make_recipe_page() -> str:
     """Return the page of recipes."""
     head = (
-        "# Recipes\n\nA recipe is all there is to say about a project: `<name>.yaml` in any folder. A key"
-        " that is not listed here is an error with file, line and column; `rocm-wheels recipe check` says"
-        " what else is wrong. Where recipes are read from, and how to write one:"
+        "# Recipes\n\nA recipe describes a project: `<name>.yaml` in any folder. A key that is not listed"
+        " here is an error with file, line and column; `rocm-wheels recipe check` finds other errors. Where"
+        " recipes are read from, and how to write one:"
         " [Add a project](../how-to/add-a-project.md).\n"
     )
     example = (Path(__file__).resolve().parents[1] / "repos/bitsandbytes.yaml").read_text(encoding="utf-8")
-    return f"{head}\nA whole one:\n\n```yaml\n{example}```\n\n{format_schema(project.Project, '##')}"
+    return f"{head}\nA complete example:\n\n```yaml\n{example}```\n\n{format_schema(project.Project, '##')}"
 
 
 @page("reference/tables.md")
@@ -258,7 +258,7 @@ def make_files_page() -> str:
         "Channel": channel.Channel,
         "`support.json`": support.SupportDocument,
     }
-    parts = ["# Documents\n", "JSON documents that commands write, and others read.\n"]
+    parts = ["# Documents\n", "JSON documents that some commands write and others read.\n"]
     for title, model in documents.items():
         parts += [f"## {title}\n", format_schema(model, "###")]
     return "\n".join(parts)
@@ -280,10 +280,10 @@ def make_exit_codes_page() -> str:
         "# Exit codes\n\nEvery command ends with one of these. 1 is a bug and shows a traceback; everything"
         " else is one message, its causes, and mostly a line that begins with `tip:`.\n\n"
         + format_markdown_table(["Code", "Meaning"], rows)
-        + "\n`test smoke` and `test torch` pass pytest's own exit codes through. `targets` of a wheel and"
-        " other questions end with 0 when they could be answered, whatever the answer is; commands that judge"
-        " (`audit`, `set gate`, `doctor`, `test`) end with the code of their class when the answer is no."
-        " 141 says that nobody read on (`rocm-wheels audit … | head -1`).\n"
+        + "\n`test smoke` and `test torch` pass pytest's own exit codes through. Commands that answer a"
+        " question, such as `targets`, end with 0 whatever the answer is; commands that judge (`audit`,"
+        " `set gate`, `doctor`, `test`) end with the code of their class if the verdict is no. 141 means that"
+        " the reader of a pipe left (`rocm-wheels audit … | head -1`).\n"
     )
 
 
@@ -293,7 +293,7 @@ def make_environment_page() -> str:
     groups = yaml.safe_load(VARIABLES.read_text(encoding="utf-8"))
     parts = [
         "# Environment variables\n",
-        "Read once, at the command line, and handed down. An option always goes before a variable.\n",
+        "An option always wins over its variable.\n",
     ]
     for title, variables in groups.items():
         rows = [[f"`{name}`", text] for name, text in variables.items()]
