@@ -347,12 +347,11 @@ class Demo:
 def demo(output_dir: Path | None) -> None:
     """Build real wheels with real AMD device code from a miniature of PyTorch and of ROCm.
 
-    Then make variants of them, an index, and let pip, uv and ourselves install from it. And release them:
-    stage a set, test what can be tested without a GPU, be blocked by the gate, take a named exception,
-    promote.
+    Then make variants and an index of them, and install from it with pip, uv and rocm-wheels. Then release
+    them: stage a set, test what needs no GPU, see the gate block it, name an exception, promote.
 
-    Needs git, a C++ compiler and the package index, no GPU and no ROCm. Run again, it does
-    nothing. Every command and all that it prints goes into demo.log in the output folder.
+    Needs git, a C++ compiler and the package index, but no GPU and no ROCm. A second run does nothing. Every
+    command and its output goes into demo.log in the output folder.
 
     \b
     Example:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""From a fresh clone to the first wheels, or to the whole test-suite, in one command.
+"""From a fresh clone to the first wheels, or to the whole test suite, in one command.
 
     python3 build_tools/quickstart.py demo [--output-dir DIR]
     python3 build_tools/quickstart.py test [pytest options]
@@ -8,8 +8,7 @@
 Makes ``.venv`` in the clone (``.venv.rocm-wheels`` where that name is taken) from the hash-locked
 ``requirements.lock`` (with uv when it is on PATH, else with venv and pip), then hands over; ``test`` adds
 ``requirements-test.lock``, options of ``setup`` less.
-Standard library only. Interrupted or killed, it begins again; run twice, it does nothing the
-second time.
+Standard library only. After an interruption run it again; once it is done, it does nothing.
 """
 
 import argparse

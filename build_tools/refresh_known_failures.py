@@ -244,7 +244,7 @@ def _read_lists(clone: Path, commit: str, *, fetch: bool) -> dict[str, SkipList]
     type=click.IntRange(1, 366),
     default=180,
     show_default=True,
-    help="After which every row has expired.",
+    help="Days after which every row expires.",
 )
 @command.option(
     "--output",
@@ -257,7 +257,7 @@ def _read_lists(clone: Path, commit: str, *, fetch: bool) -> dict[str, SkipList]
 def refresh_known_failures(
     commit: str, checkout: Path | None, retrieved: str | None, days: int, output: Path
 ) -> None:
-    """Write the table of what TheRock knows of torch's tests anew."""
+    """Update the table of TheRock's known failures of torch's tests."""
     if not re.fullmatch(r"[0-9a-f]{40}", commit):
         raise errors.UsageError(f"--commit {commit} is no whole commit", tip="name its 40 digits")
     try:

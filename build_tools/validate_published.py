@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Install what a store has published on a bare system, import it, and look at it: as its users do.
+"""Install what a store has published on a bare system, import it and run doctor, as its users would.
 
 ``validate_published.py SUPPORT --image NAME``: SUPPORT is the address or the path of the
-``support.json`` of a store, NAME an image of ``data/containers.yaml``. Of each family the newest set of the
-channel for Linux is installed in a container of that image, by the command that SUPPORT has for it, without a
-GPU, for one of its targets. Then torch is imported, and ``rocm-wheels doctor`` looks at the installation. The
-Python is one that uv manages: that of a system would say which versions can be tested.
+``support.json`` of a store, NAME an image of ``data/containers.yaml``. For each family the newest set of the
+channel for Linux is installed in a container of that image, by its command in SUPPORT, without a GPU, for one
+of its targets. Then torch is imported, and ``rocm-wheels doctor`` checks the installation. uv provides the
+Python, so that the image does not limit its version.
 
-With --share 1/4 every fourth family is installed, other ones each day: four jobs do all of them between them,
-and each of them all within four days.
+With --share 1/4 every fourth family is installed, different ones each day: four jobs cover all families each
+day, and one job within four days.
 
-Exit code: 0 when all could be installed and imported, 16 when something could not, 2 for wrong words.
+Exit code: 0 if everything could be installed and imported, 16 if not, 2 for wrong arguments.
 Standard library only.
 """
 

@@ -45,7 +45,7 @@ class _OptionsFirst(Group):
 def production() -> None:
     """Install the ROCm packages and build the wheels of PyTorch and its companions.
 
-    Options may stand before the command, too.
+    Options may also stand before the command.
 
     \b
     Example:

@@ -298,7 +298,7 @@ def make_recipe_group(project: str, *features: str) -> click.Group:
         release = "Take the release branch of the version that the torch checkout names, not its pin."
         switch = "--release/--no-release"
         options.append(catalogue.Entry(switch, default=False, show_default=True, help=release))
-    group = Group(name=project, help=f"Sources of {project}: check out, patch, hipify, look.")
+    group = Group(name=project, help=f"Sources of {project}: check out, patch, hipify, inspect.")
 
     @group.command("checkout")
     @catalogue.takes(*place, *options)
@@ -315,13 +315,13 @@ def make_recipe_group(project: str, *features: str) -> click.Group:
     @group.command("sources save-patches")
     @catalogue.takes(*place, checkout_options.SAVED_PATCHSET, checkout_options.PATCH_DIR)
     def save_patches(**given: Any) -> None:
-        """Write the commits on top of the diffbase tags to a patch set, for checkout to apply."""
+        """Write the commits on top of the diffbase tags to a patch set, which checkout applies."""
         sources.save_tree_patches(project, _find_directory(project, given), given)
 
     @group.command("sources status")
     @catalogue.takes(*place, catalogue.JSON)
     def status(as_json: bool, **given: Any) -> None:
-        """Say what the tree is: upstream, patched, hipified, changed by you."""
+        """Show whether the tree is patched, hipified or changed by you."""
         sources.print_tree_status(project, _find_directory(project, given), as_json=as_json)
 
     return group

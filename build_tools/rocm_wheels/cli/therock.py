@@ -254,7 +254,7 @@ def _variable_option(name: str, variable: str, default: str, help_text: str) -> 
 @command.option(
     "--combined-dir",
     type=GivenPath(file_okay=False),
-    help="Instead: folder with a folder test-reports-CONFIG-SHARD-SHARDS of each shard.",
+    help="Instead: a folder with test-reports-CONFIG-SHARD-SHARDS for each shard.",
 )
 @_variable_option("--test-config", "TEST_CONFIG", "", "Suite that was run.")
 @_variable_option("--amdgpu-family", "AMDGPU_FAMILY", "", "GPUs that it ran on.")
@@ -263,10 +263,10 @@ def _variable_option(name: str, variable: str, default: str, help_text: str) -> 
 @_variable_option("--package-index-url", "PACKAGE_INDEX_URL", "", "Index that it is from.")
 @_variable_option("--pytorch-git-ref", "PYTORCH_GIT_REF", "", "Branch of torch that the tests are of.")
 def summary_script(reports_dir: Path, combined_dir: Path | None, **options: str) -> None:
-    """Print what failed, of JUnit XML or of results of ours, and append it to the step summary of GitHub.
+    """Print which tests failed, from JUnit XML or our results, and append that to GitHub's step summary.
 
-    Tests that failed fail nothing here: the run that they are of did. Exit code 16 when a report, or a
-    test of one, is missing, or a report is not whole.
+    Failed tests are no failure here, because their own run has failed. Exit code 16 if a report, or a test in
+    one, is missing, or a report is incomplete.
 
     \b
     Examples:
