@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -238,9 +238,6 @@ class _TreeCheckout:
             self.parts = [trees.TreePart("", self.git, "", self.git_dir, "")]
             return
         self.parts = trees.list_repositories(self.git)
-        left = state.left.values() if state is not None else ()
-        known_trees = {repository.head: repository.tree for repository in left if not repository.uncommitted}
-        self.parts = [replace(part, known_tree=known_trees.get(part.head, "")) for part in self.parts]
         if not self.interrupted:
             self.changed = own_changes.refuse_own_work(self.parts, state)
 
@@ -298,47 +295,30 @@ class _TreeCheckout:
             own_changes.keep_commits(parts, state, commit)
 
         times_file = git_dir / checkout_state.OWN_FOLDER / checkout_state.TIMES_FILE
-        # git alone writes no file that stays; one that hipify or a patch wrote is written again, by this
-        # checkout or, where it fails, by the next
+        # git alone writes no file that stays; what hipify or a patch wrote is written again
         plain = request.patches is None and not (request.hipify and project.hipify.script)
-        left = state.left if state is not None else {}
-        rewritten = {
-            part.path
-            for part in parts
-            if not plain
-            or part.path in self.changed
-            or not (
-                wanted.has_commit(part.path, part.head)
-                or (part.path in left and part.head == left[part.path].upstream)
-            )
-        }
-        times = commits.list_all_files(
-            [part for part in parts if part.path in rewritten], project.build.trees, state
-        )
+        listed = () if plain and not self.changed else parts
+        times = commits.list_all_files(listed, project.build.trees, state)
         times |= commits.load_times(times_file)  # those that a run that was cut had noted are older
         if times:
             commits.save_times(times_file, times)
         new = self._plan_state(commit)
         checkout_state.write_state(git_dir, replace(state or new, operation="checkout"))
-        parts, untouched = self._write_files(state, commit, wanted)
+        parts = self._write_files(state, commit, wanted)
         tree = parts[0].tree
         skips = plain and request.hipify  # hipify has nothing to do there
         new = replace(new, left=commits.tag_upstream_commits(parts, hipified=skips and request.commit_hipify))
         checkout_state.write_state(git_dir, new)
         records: Mapping[str, hipify_record.HipifyRecord] = {}
-        files: commits.FileListing | None = None
         if skips:
             new = hipify.skip_hipify(project, new, commit=request.commit_hipify)
         else:
-            new, records, files = self._patch_and_hipify(parts, new)
+            new, records = self._patch_and_hipify(parts, new)
         parts = trees.move_parts(parts, new.left)
-        if times and files is None:
-            listed = [part for part in parts if part.path in rewritten]
-            files = commits.list_all_files(listed, project.build.trees, new)
-        if files is not None:
-            commits.restore_times(git, times, files)
+        if times:
+            commits.restore_times(git, times, commits.list_all_files(parts, project.build.trees, new))
         hipify.write_build_env(git, git_dir, project, hipified=request.hipify)
-        new, _ = hipify.settle_state(new, parts, untouched if plain else ())
+        new, _ = hipify.settle_state(new, parts)
         hipify_record.write_hipify_records(parts, records, new.identity)
         checkout_state.write_state(git_dir, new)
         times_file.unlink(missing_ok=True)
@@ -362,11 +342,10 @@ class _TreeCheckout:
         state: checkout_state.CheckoutState | None,
         commit: str,
         wanted: submodules.WantedTree,
-    ) -> tuple[list[trees.TreePart], Collection[str]]:
+    ) -> list[trees.TreePart]:
         """Make the files of the tree those of ``commit``; no server is asked.
 
-        What is not tracked, and not ours, stays. Returns the repositories then, and the paths of those that
-        were as they are.
+        What is not tracked, and not ours, stays. Returns the repositories then.
         """
         git, parts, cleared = self.git, self.parts, bool(self.changed)
         for part in parts:
@@ -388,23 +367,18 @@ class _TreeCheckout:
             raise
         if gone:  # makes empty folders of those that are not wanted
             git.text("checkout", "--quiet", "--force", "--detach")
-        there = [
+        moving = [
             part
             for part in parts
-            if part.path and part.path in wanted.repositories and trees.is_populated(part.git.directory)
+            if part.path
+            and part.path in wanted.repositories
+            and trees.is_populated(part.git.directory)
+            and (not wanted.has_commit(part.path, part.head) or trees.is_on_branch(part))
         ]
-        moving = {
-            part.path: part
-            for part in there
-            if not wanted.has_commit(part.path, part.head) or trees.is_on_branch(part)
-        }
         trees.run_side_by_side(
             lambda part: own_changes.switch_to_commit(part.git, wanted.repositories[part.path].commit),
-            moving.values(),
+            moving,
         )
-        untouched = {
-            part.path: part for part in there if part.path not in moving and part.path not in self.changed
-        }
         if wanted.moved:
             git.text("submodule", "--quiet", "sync", "--recursive")
         # Only those that are not there yet: a git that outlives a run that is killed moves no other one.
@@ -415,7 +389,7 @@ class _TreeCheckout:
                 missing.setdefault(holder, []).append(path.removeprefix(f"{holder}/"))
         for holder in sorted(missing, key=lambda path: path.split("/")):
             _update_submodules(git.in_directory(git.directory / holder), "--", *missing[holder])
-        return trees.list_repositories(git, untouched), untouched.keys()
+        return trees.list_repositories(git)
 
     def _forget_operation(self, state: checkout_state.CheckoutState | None) -> None:
         """Have the state that a tree had before, in which nothing was touched."""
@@ -426,22 +400,15 @@ class _TreeCheckout:
 
     def _patch_and_hipify(
         self, parts: Sequence[trees.TreePart], state: checkout_state.CheckoutState
-    ) -> tuple[
-        checkout_state.CheckoutState,
-        Mapping[str, hipify_record.HipifyRecord],
-        commits.FileListing | None,
-    ]:
-        """Apply base patches, hipify, apply hipified patches; return the state, and what hipify did.
-
-        Returns the files that are there, too, where hipify wrote last.
-        """
+    ) -> tuple[checkout_state.CheckoutState, Mapping[str, hipify_record.HipifyRecord]]:
+        """Apply base patches, hipify, apply hipified patches; return the state, and what hipify did."""
         request, git_dir, project = self.request, self.git_dir, self.request.project
         patch_set = request.patches
         if patch_set is not None:
             state = patches.apply_stage(parts, git_dir, state, patch_set, "base")
         if not request.hipify:
-            return state, {}, None
-        state, _, records, files = hipify.hipify_repositories(
+            return state, {}
+        state, _, records = hipify.hipify_repositories(
             trees.move_parts(parts, state.left),
             project,
             state,
@@ -450,17 +417,17 @@ class _TreeCheckout:
         )
         checkout_state.write_state(git_dir, replace(state, operation="checkout"))
         if patch_set is None or not patch_set.get_series("hipified"):
-            return state, records, files
+            return state, records
         parts = trees.move_parts(parts, state.left)
         before, state = state, patches.apply_stage(parts, git_dir, state, patch_set, "hipified")
         if not project.hipify.script:
-            return state, records, None
+            return state, records
         parts = trees.move_parts(parts, state.left)
         records = {
             part.path: hipify_record.accept_rewritten_files(part, records[part.path]) for part in parts
         }
         if any(_touches_sources(part, before, records[part.path]) for part in parts):
-            state, _, records, _ = hipify.hipify_repositories(
+            state, _, records = hipify.hipify_repositories(
                 parts,
                 project,
                 state,
@@ -470,7 +437,7 @@ class _TreeCheckout:
                 keep_edited=True,
             )
             checkout_state.write_state(git_dir, replace(state, operation="checkout"))
-        return state, records, None
+        return state, records
 
     def _is_up_to_date(self, state: checkout_state.CheckoutState, commit: str) -> bool:
         """Tell whether the tree is what is asked for, and nobody changed it."""

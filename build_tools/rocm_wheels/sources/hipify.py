@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -120,12 +120,8 @@ class HipifyRepository:
 
 
 class ScriptOutput(NamedTuple):
-    """What the script did in a repository; ``changed`` and ``generated`` (git-ignored) from the root.
+    """What the script did in a repository; ``changed`` and ``generated`` (git-ignored) from the root."""
 
-    ``files``: all that are there now, from the root as well.
-    """
-
-    files: commits.FileListing
     written: dict[str, commits.FileStamp | None]
     changed: list[str]
     generated: list[str]
@@ -200,7 +196,6 @@ def run_keeping_edits(
         tuple(path for output in outputs for path in output.changed),
         tuple(sorted(generated)),
         records,
-        {path: entry for output in outputs for path, entry in output.files.items()},
     )
 
 
@@ -310,33 +305,25 @@ def _collect_output(part: HipifyRepository, before: commits.RepositoryListing) -
         *commits.restore_times(part.git, before.ignored, after.ignored),
     ]
     inside = part.part.path_from_root
-    files = {inside(path): entry for listing in after for path, entry in listing.items()}
-    return ScriptOutput(
-        files, written, [inside(path) for path in changed], [inside(path) for path in generated]
-    )
+    return ScriptOutput(written, [inside(path) for path in changed], [inside(path) for path in generated])
 
 
 class HipifyRun(NamedTuple):
-    """A run of the script in a tree. ``records``: what it makes and rewrites now, by repository.
-
-    ``files``: all files that are there then, at the times at which it wrote them; ``None``: it did not run.
-    """
+    """A run of the script in a tree. ``records``: what it makes and rewrites now, by repository."""
 
     parts: list[HipifyRepository]
     written: list[dict[str, commits.FileStamp | None]]
     changed: tuple[str, ...]
     generated: tuple[str, ...]
     records: Mapping[str, hipify_record.HipifyRecord]
-    files: commits.FileListing | None = None
 
 
 class HipifyOutcome(NamedTuple):
-    """A hipified tree: its state, the files that changed, what hipify did in each repository, all files."""
+    """A hipified tree: its state, the files that changed, what hipify did in each repository."""
 
     state: checkout_state.CheckoutState
     changed: tuple[str, ...]
     records: Mapping[str, hipify_record.HipifyRecord]
-    files: commits.FileListing | None
 
 
 def hipify_repositories(
@@ -374,7 +361,7 @@ def hipify_repositories(
     )
     if project.hipify.script:
         log_changed_files(project, run.changed)
-    return HipifyOutcome(new, run.changed, run.records, run.files)
+    return HipifyOutcome(new, run.changed, run.records)
 
 
 def log_changed_files(project: Project, changed: Sequence[str]) -> None:
@@ -587,7 +574,7 @@ def hipify_checkout(
             operation = "hipify" if commit else "hipify without commit"
             checkout_state.write_state(git_dir, replace(noted, operation=operation))
         try:
-            new, changed, records, _ = hipify_repositories(
+            new, changed, records = hipify_repositories(
                 parts,
                 project,
                 state,
@@ -673,20 +660,16 @@ def check_hipify(project: Project, git: Git, whole: str = "") -> str:
 
 
 def settle_state(
-    state: checkout_state.CheckoutState, parts: Sequence[trees.TreePart], clean: Collection[str] = ()
+    state: checkout_state.CheckoutState, parts: Sequence[trees.TreePart]
 ) -> tuple[checkout_state.CheckoutState, list[trees.TreePart]]:
     """Return the state of a tree on which nothing is under way, with its identity now, and what is changed.
 
-    ``clean``: the repositories, by path, of which it is known that nothing in them differs from their commit.
     Indexes are brought up to date meanwhile: git reads a file again, at each look, that was written in the
     same moment as its index.
     """
-    looked_at = [
-        replace(part, git=part.git.with_variables(GIT_OPTIONAL_LOCKS="1"))
-        for part in parts
-        if part.path not in clean
-    ]
-    changed = trees.select_changed(looked_at)
+    changed = trees.select_changed(
+        replace(part, git=part.git.with_variables(GIT_OPTIONAL_LOCKS="1")) for part in parts
+    )
     identity = trees.hash_tree(parts[0], state)[0] if changed else parts[0].tree
     return replace(state, operation=None, identity=identity), changed
 

@@ -23,7 +23,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from rocm_wheels.core import errors, log, parallel
@@ -99,15 +98,11 @@ class TreeChange(NamedTuple):
         return GITLINK in (self.before[0], self.after[0])
 
 
-def list_repositories(git: Git, known: Mapping[str, TreePart] = MappingProxyType({})) -> list[TreePart]:
-    """List root and every populated submodule, recursively, outermost first, as they are now.
-
-    ``known``: those, by path, that nobody touched since they were listed.
-    """
+def list_repositories(git: Git) -> list[TreePart]:
+    """List root and every populated submodule, recursively, outermost first, as they are now."""
 
     def look(location: tuple[str, Git, str]) -> tuple[TreePart, list[tuple[str, Git, str]]]:
-        path, _, link = location
-        part = replace(known[path], link=link) if path in known else inspect_repository(*location)
+        part = inspect_repository(*location)
         return part, [
             (part.path_from_root(entry.path), git.in_directory(part.git.directory / entry.path), entry.object)
             for entry in part.links
