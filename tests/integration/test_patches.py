@@ -12,7 +12,8 @@ import pytest
 from sources import DEEP, MIDDLE, ODD, Tree, Upstream, times, write_files
 
 from rocm_wheels.core import errors
-from rocm_wheels.sources import patches
+from rocm_wheels.models.lock import Lock, LockedPatches, LockedProject
+from rocm_wheels.sources import lock, patches, resolve_lock
 
 pytestmark = pytest.mark.contract
 
@@ -439,3 +440,31 @@ def test_saving_twice_and_less(tree: Tree) -> None:
     tree.git("reset", "-q", "--hard", "HEAD^")
     tree.save()
     assert not list(tree.patch_set.iterdir())
+
+
+def test_locked_files_are_read_and_patched_to_their_last_line(tree: Tree, tmp_path: Path) -> None:
+    """As `lock update FILE tools` reads requirements: a patch that adds to the end of one applies."""
+    tree.checkout(hipify=False, patch=False)
+    text = (tree.directory / "version.txt").read_text()
+    assert text.endswith("\n")
+    tree.commit("More", {"version.txt": f"{text}more\n"})
+    tree.save()
+    patch_set = patches.read_patch_set(tree.patch_set)
+    locked = LockedProject(
+        origin=tree.upstream.url,
+        ref="main",
+        why="test",
+        commit=tree.upstream.git("root", "rev-parse", "main"),
+        patches=LockedPatches(name=patch_set.folder.name, digest=patch_set.digest),
+    )
+    resolve_lock.write_locked_files(
+        lock.LockFile(tmp_path / "lock", Lock(platform="linux", projects={"pytorch": locked})),
+        {"pytorch": ["version.txt", "none.txt"]},
+        tmp_path / "files",
+        list_included=lambda _: [],
+        checkouts=None,
+        patches=tmp_path / "patches",
+        env=tree.env,
+        transport=tree.transport,
+    )
+    assert [path.read_text() for path in (tmp_path / "files/pytorch").iterdir()] == [f"{text}more\n"]

@@ -56,19 +56,19 @@ class CommitLocation:
 
 @dataclass(frozen=True)
 class CommitFiles:
-    """A commit's tree, the texts that were asked for (by path), and its submodules."""
+    """A commit's tree, the files that were asked for (by path), and its submodules."""
 
     title: str
     tree: str
-    texts: Mapping[str, str]
+    contents: Mapping[str, bytes]
     submodules: tuple[CommitLocation, ...]
 
     def read_text(self, path: str) -> str | None:
         """Return what a file holds, ``None`` when there is none. Raises DataError when it is not UTF-8."""
-        text = self.texts.get(path)
+        content = self.contents.get(path)
         try:
-            return None if text is None else text.encode("utf-8").decode("utf-8-sig")
-        except UnicodeEncodeError as cause:
+            return None if content is None else content.decode("utf-8-sig")
+        except UnicodeDecodeError as cause:
             raise errors.DataError(f"{self.label(path)} is not UTF-8 text") from cause
 
     def label(self, path: str = "") -> str:
@@ -160,7 +160,7 @@ def _read_files(
         listed = git.text("rev-list", "-1", "--objects", "--missing=print", commit).split("\n")
         if missing := set(wanted.values()) & {line[1:] for line in listed if line.startswith("?")}:
             fetch(*sorted(missing))
-    contents = trees.read_blob_texts(git, wanted.values())
+    contents = trees.read_blobs(git, wanted.values())
     tree = git.text("rev-parse", f"{commit}^{{tree}}")
     name, modules = f"{title}:{GITMODULES_FILE}", {}
     if blob := wanted.get(GITMODULES_FILE):
@@ -215,8 +215,8 @@ def write_locked_files(
                     files = reader.read_commit(location, pending)
                 for path in pending:
                     (git.directory / path).parent.mkdir(parents=True, exist_ok=True)
-                    if (text := files.read_text(path)) is not None:
-                        (git.directory / path).write_text(text, encoding="utf-8")
+                    if files.read_text(path) is not None:
+                        (git.directory / path).write_bytes(files.contents[path])
                 for patch in (patch for stage in series for patch in stage.get("", ())):
                     words = [f"--include={path}" for path in pending]
                     git.text("apply", *words, "-", stdin=patch.data, activity=f"applying {patch.name}")

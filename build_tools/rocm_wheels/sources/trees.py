@@ -263,17 +263,6 @@ def read_blobs(git: Git, oids: Iterable[str]) -> dict[str, bytes]:
     return files
 
 
-def read_blob_texts(git: Git, oids: Iterable[str]) -> dict[str, str]:
-    """Return the text of files by their object ids, each without its last newline, as ``Git.text`` gives it.
-
-    Raises SourceError for one that is not there.
-    """
-    return {
-        oid: content.decode("utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")
-        for oid, content in read_blobs(git, oids).items()
-    }
-
-
 def list_differences(git: Git, command: str, *arguments: str) -> list[TreeChange]:
     """List what `git diff-tree` or `git diff-index` finds, submodules' other commits included."""
     options = ("--raw", "-z", "--no-renames", "--ignore-submodules=none")
