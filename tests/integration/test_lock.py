@@ -364,8 +364,8 @@ CANNOT: list[tuple[dict[str, str | None], int, str]] = [
     ({"related_commits": "x"}, 2, "related_commits:1: a row has 6 fields"),
     ({"related_commits": None}, 10, "there is no pytorch@"),
     ({TRITON_PIN: "main"}, 2, "triton.txt:1: a pin must be a commit"),
-    ({".gitmodules": None}, 10, ":.gitmodules does not say of which repository"),
-    ({".gitmodules": "[submodule"}, 10, "reading pytorch@"),
+    ({".gitmodules": None}, 10, ", and .gitmodules has no URL for it"),
+    ({".gitmodules": "[submodule"}, 10, "reading .gitmodules of pytorch@"),
     ({".gitmodules": f'[submodule "x"]\npath={MIDDLE}\nurl={40 * "../"}x'}, 10, "further up than"),
 ]
 

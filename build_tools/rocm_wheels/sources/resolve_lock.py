@@ -28,7 +28,7 @@ from rocm_wheels.sources import mirrors, network, pins, trees
 from rocm_wheels.sources.git import Git, is_inside_tree
 from rocm_wheels.sources.lock import LockFile, read_locked_patches
 from rocm_wheels.sources.patches import PatchSet, choose_patch_set
-from rocm_wheels.sources.submodules import GITMODULES_FILE, parse_gitmodules, resolve_submodule_url
+from rocm_wheels.sources.submodules import GITMODULES_FILE, read_gitmodules, resolve_submodule_url
 
 if TYPE_CHECKING:
     from rocm_wheels.models import release_lines
@@ -162,20 +162,8 @@ def _read_files(
             fetch(*sorted(missing))
     contents = trees.read_blobs(git, wanted.values())
     tree = git.text("rev-parse", f"{commit}^{{tree}}")
-    name, modules = f"{title}:{GITMODULES_FILE}", {}
-    if blob := wanted.get(GITMODULES_FILE):
-        listing = git.text("config", "--blob", blob, "-z", "--list", activity=f"reading {name}")
-        modules = parse_gitmodules(listing, name=name)
     submodules = []
-    for entry in entries:
-        if entry.mode != trees.GITLINK:
-            continue
-        module = modules.get(entry.path)
-        if module is None or (module.url is None and module.enabled):
-            raise errors.SourceError(
-                f"{title}: {entry.path} is a submodule, and {name} does not say of which repository",
-                tip="git cannot check it out either: choose another commit",
-            )
+    for entry, module in read_gitmodules(git, entries, title):
         if any("\ud800" <= letter <= "\udfff" for letter in entry.path):  # of bytes that are no text
             raise errors.SourceError(f"{title}: the path of a submodule is not UTF-8: {entry.path!a}")
         if module.enabled and module.url is not None:

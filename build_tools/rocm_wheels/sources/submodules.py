@@ -80,6 +80,32 @@ def parse_gitmodules(listed: str, *, name: str) -> dict[str, Submodule]:
     return submodules
 
 
+def read_gitmodules(
+    git: Git, files: Sequence[trees.TreeEntry], commit: str
+) -> list[tuple[trees.TreeEntry, Submodule]]:
+    """Return the submodules among the files of a commit (in words), with what .gitmodules says of each.
+
+    Raises SourceError for one without URL that git would update.
+    """
+    gitlinks = [entry for entry in files if entry.mode == trees.GITLINK]
+    modules: Mapping[str, Submodule] = {}
+    # a link instead of a file is one that git does not follow
+    blobs = [e.object for e in files if e.path == GITMODULES_FILE and e.mode.startswith("100")]
+    if gitlinks and blobs:
+        name = f"{GITMODULES_FILE} of {commit}"
+        text = git.text("config", "--blob", blobs[0], "-z", "--list", activity=f"reading {name}")
+        modules = parse_gitmodules(text, name=name)
+    for entry in gitlinks:
+        module = modules.get(entry.path)
+        if module is None or (module.url is None and module.enabled):
+            raise errors.SourceError(
+                f"{_make_printable(entry.path)} is a submodule in {commit}, and {GITMODULES_FILE} has no URL "
+                "for it",
+                tip="name a commit that says where it is; a checkout can leave it out with --no-submodules",
+            )
+    return [(entry, modules[entry.path]) for entry in gitlinks]
+
+
 def resolve_submodule_url(parent: str, url: str) -> str:
     """Return a submodule's repository; one that begins with ``./`` or ``../`` is relative to the parent's.
 
@@ -264,27 +290,13 @@ def _select_links(
     ``values``: the configuration of the root's. Raises SourceError for one without URL, and for one whose
     repository would lie in another's, which git refuses as well.
     """
-    gitlinks = [entry for entry in files if entry.mode == trees.GITLINK]
-    if not gitlinks:
+    modules = read_gitmodules(repository.git, files, repository.description)
+    if not modules:
         return []
-    modules: Mapping[str, Submodule] = {}
-    # a link instead of a file is one that git does not follow
-    if any(entry.path == GITMODULES_FILE and entry.mode[:3] == "100" for entry in files):
-        activity = f"reading {GITMODULES_FILE} of {repository.description}"
-        blob = f"{repository.commit}:{GITMODULES_FILE}"
-        text = repository.git.text("config", "--blob", blob, "-z", "--list", activity=activity)
-        modules = parse_gitmodules(text, name=f"{GITMODULES_FILE} of {repository.description}")
     if repository.path:
         values = read_configuration(repository.git)
     links = []
-    for entry in gitlinks:
-        module = modules.get(entry.path)
-        if module is None or (module.url is None and module.enabled):
-            raise errors.SourceError(
-                f"{_make_printable(entry.path)} is a submodule in {repository.description}, and "
-                f"{GITMODULES_FILE} has no URL for it",
-                tip="leave submodules out with --no-submodules, or name a commit that says where it is",
-            )
+    for entry, module in modules:
         # what the user's configuration says of it goes first (git-submodule(1), gitsubmodules(7))
         key = f"submodule.{module.name}"
         updated = values[f"{key}.update"] != "none" if f"{key}.update" in values else module.enabled
