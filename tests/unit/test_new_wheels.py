@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 from binaries import HOST, bundle, compress, elf, hip
 from binaries import wheel as write_wheel
-from wheels import Draft
+from commands import call
+from wheels import Draft, files, library
 
 from rocm_wheels.cli import boundary, main
 
@@ -219,3 +220,11 @@ def test_the_light_install_stamps_alike(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code, *words, "-o", str(tmp_path / "zlib")], check=True)
     assert read_wheels(tmp_path / "isal") == read_wheels(tmp_path / "zlib")
     assert "gfx90a" in "".join(read_wheels(tmp_path / "zlib"))
+
+
+def test_rocms_own_packages_beside_wheels_are_not_split(tmp_path: Path) -> None:
+    members = {"_rocm_sdk_libraries/lib/librocblas.so.4": library("gfx942")}
+    Draft("rocm_sdk_libraries", "7.1.0", "py3-none-linux_x86_64", members=members).write(tmp_path)
+    before = files(tmp_path)
+    made = call("set", "package", tmp_path, "--packaging", "split", "--json").json
+    assert (made["written"], files(tmp_path)) == ([], before)
