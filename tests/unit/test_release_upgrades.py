@@ -44,8 +44,7 @@ def test_a_version_that_installers_take_for_older_is_named(shown: str, new: str,
     [
         ('amd-torch-device-gfx1201==2.9.1; extra == "device-gfx1201"', "installs no kernels"),
         ("torch==2.9.1+rocm7.1.0", ""),  # which the set has
-        ("triton==3.5.0+rocm7.1.0", "uv finds that unsatisfiable"),
-        ("triton==3.5.0", ""),  # from PyPI
+        ("triton==3.5.0+rocm7.1.0", ""),  # `promote` refuses a set with it (test_companion_sets)
         ("rocm[libraries]==7.1.0+x", ""),  # from ROCm's index
         ("rocm-sdk-device-gfx1201==7.1.0+x", ""),
         ("numpy", ""),

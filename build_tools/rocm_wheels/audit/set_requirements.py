@@ -95,8 +95,11 @@ def _find_loose_wheels(subject: AuditedSet) -> Findings:
 def _is_built_with(subject: AuditedSet, required: SetRequirement) -> bool:
     """Tell whether what is required can only be a build of ours: a version with a local part, in no index.
 
-    ROCm's packages and device wheels have checks of their own, and sets are published beside those.
+    ROCm's packages and device wheels have checks of their own, and sets are published beside those. A store's
+    set without a torch is of a companion alone: what it needs is asked of the channel that is to show it.
     """
+    if subject.files.kind == "set" and set_environments.TORCH_PROJECT not in subject.wheels_by_project:
+        return False
     version = metadata.get_exact_version(required.requirement)
     if version is None or "+" not in version:
         return False

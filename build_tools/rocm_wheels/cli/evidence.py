@@ -420,7 +420,8 @@ def _list_refusals(
     from rocm_wheels.release import gate
     from rocm_wheels.release.store_paths import FamilyPaths
 
-    refusals: list[errors.RocmWheelsError] = [*channels.find_refusals(store, document, (name,))[name]]
+    refused = channels.find_refusals(store, document, (name,), other_indexes=policy.other_indexes)
+    refusals: list[errors.RocmWheelsError] = [*refused[name]]
     with contextlib.suppress(errors.DataError):  # a channel that cannot be read is among the refusals
         shown = channels.read_channel(store, FamilyPaths(document.family), name).channel
         try:

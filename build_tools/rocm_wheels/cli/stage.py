@@ -50,7 +50,8 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
     """Make a set of WHEELs in STORE, a folder or URL (s3://bucket/prefix).
 
     The wheels are checked first: names, RECORD, targets of device code, whether the lock inside is --lock,
-    and whether requirements can be met. Variants built from several locks, one for each ROCm, are one set:
+    and whether requirements can be met. A set without torch may need one, which the channel is to have. Variants
+    built from several locks, one for each ROCm, are one set:
     repeat --lock. The set becomes visible when all of it is stored and compared. After a kill, run the same
     command again. What `set promote` would refuse at present (a name that belongs to other bytes, wheels that
     installers would mix) is a warning.
@@ -86,6 +87,7 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
         "missing": document.missing,
         "rocm": document.rocms,
         "without_lock": plan.list_unlocked(),
+        "needs": plan.list_needs(),
     }
     if dry_run:
         unsent = stage.find_missing_files(opened, plan)
@@ -97,7 +99,9 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
         require_conditional_writes(opened)
         staged = stage.stage_set(opened, plan, now=read_source_date(env))
         refusing: dict[str, list[str]] = {}
-        for name, refusals in channels.find_refusals(opened, staged.document).items():
+        public = support.read_public(opened)
+        refused = channels.find_refusals(opened, staged.document, other_indexes=public.other_indexes)
+        for name, refusals in refused.items():
             for message, tip in map(errors.split_explanation, refusals[:1]):  # as promoting says
                 refusing.setdefault(f"{message}; {tip}" if tip else message, []).append(name)
         for reason, names in refusing.items():
@@ -109,7 +113,7 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
                 f"{opened.folder} is for its owner alone (mode {mode}): a web server of another user cannot"
                 f" read it\ntip: chmod -R go+rX {opened.folder}; what is made in it later follows"
             )
-        index = support.read_public(opened).address_of(opened, plan.index)
+        index = public.address_of(opened, plan.index)
         matrix_report.set_outputs(env, {"set": document.id, "index": index})
         step = next_step.CommandWords(store).format_line("set check", document.id)
         facts |= {"new": staged.new, "sent": staged.sent, "had": staged.already_there}
@@ -121,7 +125,8 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
         _warn_of_missing(plan)
     counts = f"{tables.format_count(len(document.files), 'wheel')}, {sent} ({tables.format_size(size)})"
     line = f"{document.id} {done} in {document.family}: {counts}, {had} already there"
-    output.print_result(facts, [line, *last], as_json=as_json)
+    needs = [f"needs: {', '.join(needed)}, of another set"] if (needed := plan.list_needs()) else []
+    output.print_result(facts, [line, *needs, *last], as_json=as_json)
 
 
 def _warn_of_missing(plan: stage.StagePlan) -> None:

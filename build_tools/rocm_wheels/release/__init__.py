@@ -6,6 +6,7 @@ channel needs, ``Verdict`` the facts that the gate finds, of which ``verdict_tex
 
 Data goes: wheels → ``staged_wheels`` → ``stage`` → store; results → ``evidence/`` → store;
 both → ``gate`` → ``channel`` → ``pages``; later results → ``refresh`` → views, with ``support.json``.
-``document_seal`` writes and reads the documents of sets and channels; ``set_conflicts`` says what a channel
-refuses. ``queries`` filters sets, ``bisect`` searches in them, ``fsck`` looks at a store, ``prune`` removes.
+``document_seal`` writes and reads the documents of sets and channels; ``set_conflicts`` and ``set_needs``
+say what a channel refuses. ``queries`` filters sets, ``bisect`` searches in them, ``fsck`` looks at a store,
+``prune`` removes.
 """

@@ -32,6 +32,7 @@ from rocm_wheels.release import (
     next_step,
     pages,
     set_conflicts,
+    set_needs,
     support,
     verdict_text,
     wheel_set,
@@ -271,7 +272,8 @@ def sort_projects(
     known = []
     for document in (*coming, *going):
         try:
-            requires |= set_conflicts.read_requirements(store, paths, document)
+            every = set_conflicts.read_all_requirements(store, paths, document)
+            requires |= set_conflicts.select_own_requirements(document, every)
             known.append(document)
         except (errors.ReleaseError, errors.DataError):
             if document in coming:
@@ -340,13 +342,15 @@ def _list_demands(
     channels: Mapping[str, Channel],
     *,
     allow_fewer_targets: bool = False,
+    other_indexes: Sequence[str] = (),
 ) -> tuple[Callable[[], tuple[str, ...] | None], ...]:
     """Return what must hold of a set that people are to get from a channel as it is now.
 
     Each raises ReleaseError where it does not: names belong to other bytes (``channels`` are all of its
-    family, by name), installers would mix it with what is shown, or it takes GPUs from people. What is
-    allowed nevertheless is returned, to be shown with the set.
+    family, by name), installers would mix it with what is shown, it takes GPUs from people, or nobody brings
+    what it requires. What is allowed nevertheless is returned, to be shown with the set.
     """
+    own = set_conflicts.select_own_requirements(document, requires)
     shown = read_shown_sets(store, FamilyPaths(document.family), channel.sets)
     return (  # a name belongs to its bytes in all channels alike
         partial(require_own_names, store, document, {**channels, channel.channel: channel}),
@@ -355,13 +359,24 @@ def _list_demands(
         ),
         partial(set_conflicts.refuse_asan_mixture, document, shown),
         partial(set_conflicts.refuse_overlaps, document, shown),
-        partial(set_conflicts.require_pins, document, requires),
-        partial(set_conflicts.require_ties, document, requires, shown),
+        partial(set_conflicts.require_pins, document, own),
+        partial(set_conflicts.require_ties, document, own, shown),
+        partial(
+            set_needs.require_needs,
+            set_needs.list_needs(document, requires),
+            document,
+            shown,
+            other_indexes,
+        ),
     )
 
 
 def find_refusals(
-    store: Store, document: wheel_set.SetDocument, names: Iterable[str] = CHANNEL_NAMES
+    store: Store,
+    document: wheel_set.SetDocument,
+    names: Iterable[str] = CHANNEL_NAMES,
+    *,
+    other_indexes: Sequence[str] = (),
 ) -> dict[str, list[errors.ReleaseError | errors.DataError]]:
     """Return what promotions of a set would refuse as things are, whatever the gate says, by channel.
 
@@ -372,7 +387,7 @@ def find_refusals(
     refusals: dict[str, list[errors.ReleaseError | errors.DataError]] = {name: [] for name in names}
     try:
         present = read_channels(store, paths)
-        requires = set_conflicts.read_requirements(store, paths, document)
+        requires = set_conflicts.read_all_requirements(store, paths, document)
     except (errors.ReleaseError, errors.DataError) as fault:
         return {name: [fault] for name in refusals}
     for name, found in refusals.items():
@@ -380,7 +395,7 @@ def find_refusals(
         if document.id in channel.shown:
             continue
         try:
-            demands = _list_demands(store, document, requires, channel, present)
+            demands = _list_demands(store, document, requires, channel, present, other_indexes=other_indexes)
         except (errors.ReleaseError, errors.DataError) as fault:
             found.append(fault)
             continue
@@ -536,7 +551,8 @@ class _Claim:
 class Promoter:
     """One who changes a channel of a family. ``signer`` signs what is shown.
 
-    What a change raises is a ReleaseError; the same call carries on afterwards.
+    ``other_indexes`` are where people find what the channel has not. What a change raises is a ReleaseError;
+    the same call carries on afterwards.
     """
 
     store: Store
@@ -544,6 +560,7 @@ class Promoter:
     channel: str
     actor: ChannelActor
     signer: signing.ReleaseSigner | None = None
+    other_indexes: Sequence[str] = ()
 
     @cached_property
     def manifest(self) -> signing.ManifestKeeper:
@@ -596,10 +613,11 @@ class Promoter:
             demands = _list_demands(
                 self.store,
                 document,
-                set_conflicts.read_requirements(self.store, self.paths, document),
+                set_conflicts.read_all_requirements(self.store, self.paths, document),
                 channel,
                 self._read_other_channels(),
                 allow_fewer_targets=allow_fewer_targets,
+                other_indexes=self.other_indexes,
             )
             notes = tuple(note for demand in demands for note in demand() or ())
             verdict = require_pass(ask_gate(), self.store)
@@ -633,7 +651,8 @@ class Promoter:
             for set_id in set_ids:
                 require_shown(channel, set_id)
             goal = tuple(entry for entry in channel.sets if entry.set not in set_ids)
-            read_shown_sets(self.store, self.paths, goal)  # what cannot be shown is not begun
+            staying = read_shown_sets(self.store, self.paths, goal)  # what cannot be shown is not begun
+            self._require_kept_needs(staying, set_ids)
             return _Claim(self._claim(record, "demote", tuple(set_ids), goal))
 
         return self._make_change(claim)
@@ -659,6 +678,21 @@ class Promoter:
             return _Claim(self._claim(record, "abandon", pending.sets, channel.sets))
 
         return self._make_change(claim)
+
+    def _require_kept_needs(self, staying: Sequence[wheel_set.SetDocument], going: Sequence[str]) -> None:
+        """Raise ReleaseError where sets are to go that a companion needs, which stays."""
+        before = [*staying, *read_remaining_sets(self.store, self.paths, going)]
+        for document in (item for item in staying if item.torch_line is None):
+            requires = set_conflicts.read_all_requirements(self.store, self.paths, document)
+            needs = set_needs.list_needs(document, requires)
+            met = [need for need in needs if not set_needs.find_lack(need, document, before)]
+            try:
+                set_needs.require_needs(met, document, staying, self.other_indexes)
+            except errors.ReleaseError as lack:
+                raise errors.ReleaseError(
+                    f"{document.id} would stay without what it needs: {lack.message}",
+                    tip=f"take it away as well: --set {document.id}",
+                ) from None
 
     def _require_names_still_own(self, record: ChannelRecord, document: wheel_set.SetDocument) -> None:
         """Raise NameTakenError where names of a claimed set belong to others; the claim is taken back.

@@ -420,11 +420,15 @@ def judge_speed(case: GateCase, rule: SpeedRule) -> list[RuleResult]:
 def _sort_earlier(case: GateCase) -> list[EarlierSet]:
     """Return the earlier sets of the platform, the newest of the same torch line first, then of others.
 
-    A torch may be slower than a newer one that came before it.
+    A torch may be slower than a newer one that came before it. A set without torch is compared with those of
+    the same projects: it does nothing of what another one does.
     """
     platform, line = wheel_set.find_set_platform(case.document), case.document.torch_line
     newest_first = [
-        item for item in reversed(case.earlier) if wheel_set.find_set_platform(item.document) == platform
+        item
+        for item in reversed(case.earlier)
+        if wheel_set.find_set_platform(item.document) == platform
+        and (line is not None or item.document.projects == case.document.projects)
     ]
     return sorted(newest_first, key=lambda item: item.document.torch_line != line)
 

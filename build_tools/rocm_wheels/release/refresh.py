@@ -209,7 +209,8 @@ class Refresher:
     def make_promoter(self, paths: FamilyPaths, channel: str) -> channels.Promoter:
         """Return one who changes a channel in the same name, at the same moment, with the same key."""
         actor = channels.ChannelActor(self.by, f"{self.now:%Y-%m-%dT%H:%M:%SZ}")
-        return channels.Promoter(self.store, paths, channel, actor, self.signer)
+        others = self.policy.other_indexes
+        return channels.Promoter(self.store, paths, channel, actor, self.signer, others)
 
     def refresh_channel(self, family: str, channel: str) -> RefreshResult | None:
         """Refresh a channel and what is told of it; ``None`` when nothing was ever promoted to it.

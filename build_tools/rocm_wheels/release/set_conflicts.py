@@ -27,7 +27,6 @@ from rocm_wheels.core import errors, parallel
 from rocm_wheels.index import folder
 from rocm_wheels.models import ci
 from rocm_wheels.models.versions import is_asan_version
-from rocm_wheels.package import version_edit
 from rocm_wheels.release import store_paths, wheel_set
 from rocm_wheels.stores.store import Store
 from rocm_wheels.variants import device_names
@@ -62,14 +61,14 @@ def read_all_requirements(
     return {file.name: requires for file, requires in zip(document.files, requirements, strict=True)}
 
 
-def read_requirements(
-    store: Store, paths: store_paths.FamilyPaths, document: wheel_set.SetDocument
+def select_own_requirements(
+    document: wheel_set.SetDocument, requires: RequirementsByFile
 ) -> RequirementsByFile:
-    """Return what the wheels of a set require of each other. Raises as ``read_all_requirements``."""
+    """Return what the wheels of a set require of each other, of all that they require."""
     projects = document.projects
     return {
-        name: [item for item in requires if _project_of(item) in projects]
-        for name, requires in read_all_requirements(store, paths, document).items()
+        name: [item for item in requirements if _project_of(item) in projects]
+        for name, requirements in requires.items()
     }
 
 
@@ -324,7 +323,12 @@ def require_no_lost_targets(
     if ci.MULTI_ARCH not in {document.family, document.layout}:
         return ()
     platform = wheel_set.find_set_platform(document)
-    alike = [shown for shown in shown_documents if shown.torch_line == document.torch_line]
+    alike = [
+        shown
+        for shown in shown_documents
+        if shown.torch_line == document.torch_line
+        and (document.torch_line is not None or shown.projects == document.projects)
+    ]
     newest = max(
         (shown for shown in alike if wheel_set.find_set_platform(shown) == platform),
         key=lambda shown: wheel_set.rank_set(
@@ -370,8 +374,6 @@ def find_upgrade_faults(
     - A version that sorts below one that is shown, though it is of the same release: PEP 440 compares local
       parts as text where they have letters, so that ``+rocm10`` is below ``+rocm7`` (TheRock #7183).
     - An extra that names a device package which the set lacks: pip warns, exits 0, and installs no kernels.
-    - A requirement pinned by a local version of a project that the set lacks: uv finds it unsatisfiable, as
-      no other index has it. ROCm's own packages are from its index.
     """
     faults, projects = [], document.projects
     shown: dict[str, set[Version]] = defaultdict(set)
@@ -396,9 +398,4 @@ def find_upgrade_faults(
                     f"{name} names {requirement.name} in an extra or as a requirement, and the set has no"
                     " such wheel: pip goes on without, and installs no kernels"
                 )
-            elif version_edit.ROCM_PROJECT_NAMES.fullmatch(project):
-                continue
-            elif any("+" in specifier.version for specifier in requirement.specifier):
-                lacks = f"and the set has no {project}: uv finds that unsatisfiable"
-                faults.append(f"{name} requires {requirement}, {lacks}")
     return faults

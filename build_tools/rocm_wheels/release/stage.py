@@ -25,16 +25,16 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.audit import contents
+from rocm_wheels.audit import contents, metadata
 from rocm_wheels.core import errors, log, parallel, records, tables
 from rocm_wheels.index.folder import JSON_PAGE, METADATA_SUFFIX
-from rocm_wheels.models import ci, facts, gfx, project_names
+from rocm_wheels.models import ci, gfx
 from rocm_wheels.models.lock import Lock
-from rocm_wheels.models.project import Project, load_project
+from rocm_wheels.models.project import Project
 from rocm_wheels.package import version_edit
-from rocm_wheels.release import set_conflicts, staged_wheels, wheel_set
+from rocm_wheels.release import set_conflicts, set_needs, staged_wheels, wheel_set
 from rocm_wheels.release.pages import make_index_pages
-from rocm_wheels.release.staged_wheels import SetSources, StagedWheel
+from rocm_wheels.release.staged_wheels import SetSource, SetSources, StagedWheel
 from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.stores import store as stores
 from rocm_wheels.stores.store import Store
@@ -59,7 +59,8 @@ def plan_cells(
 
     What a lock leaves open is as the wheels have it. A target counts where the recipe has a library with code
     for all targets. A wheel whose code was moved out has the targets of its parts (``…-device-…``). Of
-    several locks, each wants wheels for its own ROCm; one that serves any ROCm is enough for all.
+    several locks, each wants wheels for its own ROCm; one that serves any ROCm is enough for all. What a
+    companion was built against, and is another set's, is not planned.
     """
     planned: dict[wheel_set.SetCell, None] = {}
     missing: dict[wheel_set.SetCell, None] = {}
@@ -73,8 +74,9 @@ def plan_cells(
         targets = list_lock_targets(lock, family, layout) or sorted(
             {target for wheel in sources.wheels_of(source, wheels) for target in wheel.file.targets}
         )
+        outside = _find_projects_outside(source, wheels)
         pythons = lock.pythons or {python for wheel in wheels if (python := find_single_python(wheel.tags))}
-        for project in source.projects:
+        for project in (item for item in source.projects if item.name not in outside):
             rules = project.list_device_code_rules(lock.platform)
             has_code = any(rule.expect == "all" and rule.required for rule in rules)
             for cell in wheel_set.make_planned_cells(
@@ -85,6 +87,29 @@ def plan_cells(
                 if not _is_filled(cell, project, usable):
                     missing[rocm_cell] = None
     return tuple(planned), tuple(missing)
+
+
+def _find_projects_outside(source: SetSource, wheels: Sequence[StagedWheel]) -> set[str]:
+    """Return the projects of a lock that another set has: what wheels without a torch pin, by exact versions.
+
+    So has it what those are built after: torch's triton.
+    """
+    brought = {wheel.file.project for wheel in wheels}
+    pins = {
+        str(canonicalize_name(requirement.name))
+        for wheel in wheels
+        for requirement in (wheel.requires if wheel_set.TORCH_PROJECT not in brought else ())
+        if metadata.get_exact_version(requirement)
+    }
+    by_name = {project.name: project for project in source.projects}
+    pending = [project.name for project in source.projects if project.normalized_name in pins - brought]
+    outside = set[str]()
+    while pending:
+        name = pending.pop()
+        if name in by_name and by_name[name].normalized_name not in brought:
+            outside.add(name)
+            pending += by_name[name].build.after
+    return outside
 
 
 def list_lock_targets(lock: Lock, family: str, layout: wheel_set.SetLayout) -> list[str]:
@@ -157,12 +182,11 @@ class StageSubject:
 
 def check_set(subject: StageSubject) -> None:
     """Raise ReleaseError that lists everything that is wrong."""
-    ours = {
-        str(canonicalize_name(load_project(name).distribution)) for name in project_names.list_project_names()
-    }
+    ours = set_needs.list_own_projects()
     by_project: dict[str, list[StagedWheel]] = {}
     for wheel in subject.wheels:
         by_project.setdefault(wheel.file.project, []).append(wheel)
+    names = [wheel.file.name for wheel in subject.wheels]
     faults = []
     for wheel in subject.wheels:
         source = subject.sources.source_of(wheel)
@@ -177,7 +201,7 @@ def check_set(subject: StageSubject) -> None:
         of_wheel += _check_targets(wheel, project, subject)
         of_wheel += _check_device_wheels(wheel, by_project)
         of_wheel += staged_wheels.find_lock_faults(wheel, source.lock)
-        machine = _make_marker_environment(wheel, subject)
+        machine = wheel_set.make_marker_environment(wheel.file.name, names, source.lock.platform)
         for requirement in wheel.requires:
             if requirement.marker is None or requirement.marker.evaluate(machine):
                 of_wheel += _check_requirement(requirement, wheel, by_project, subject, ours)
@@ -257,31 +281,12 @@ def _is_usable_variant(wheel: StagedWheel, counterpart: StagedWheel, subject: St
     )
 
 
-def _make_marker_environment(wheel: StagedWheel, subject: StageSubject) -> dict[str, str]:
-    """Return what markers are asked about: the machine that a wheel is for; no extra is wanted."""
-    pythons = [python for set_wheel in subject.wheels if (python := find_single_python(set_wheel.tags))]
-    newest = max(pythons, key=facts.get_python_key, default="3.12")
-    python = (find_single_python(wheel.tags) or newest).rstrip("t")
-    windows = subject.sources.source_of(wheel).lock.platform == "windows"
-    return {
-        "extra": "",
-        "implementation_name": "cpython",
-        "os_name": "nt" if windows else "posix",
-        "platform_machine": "AMD64" if windows else "x86_64",
-        "platform_python_implementation": "CPython",
-        "platform_system": "Windows" if windows else "Linux",
-        "python_full_version": f"{python}.0",
-        "python_version": python,
-        "sys_platform": "win32" if windows else "linux",
-    }
-
-
 def _check_requirement(
     requirement: Requirement,
     wheel: StagedWheel,
     by_project: Mapping[str, Sequence[StagedWheel]],
     subject: StageSubject,
-    ours: set[str],
+    ours: frozenset[str],
 ) -> Iterator[str]:
     """Tell why a requirement cannot be met inside the set, from ROCm's index or from PyPI."""
     name = canonicalize_name(requirement.name)
@@ -300,7 +305,8 @@ def _check_requirement(
         if rocm and not requirement.specifier.contains(rocm, prereleases=True):
             yield f"it requires {requirement}, the lock says ROCm {rocm}"
     elif name in ours:
-        yield f"it requires {requirement}, which is not in the set"
+        if wheel_set.TORCH_PROJECT in by_project:  # else it is a companion's, for a torch of another set
+            yield f"it requires {requirement}, which is not in the set"
     elif any("+" in item.version for item in requirement.specifier):
         yield f"it requires {requirement}: PyPI has no versions with a local part"
 
@@ -326,6 +332,11 @@ class StagePlan:
         """Return the wheels without a lock inside; that of a device wheel is its host's."""
         unlocked = [wheel.file for wheel in self.wheels if wheel.lock is None]
         return [file.name for file in unlocked if device_names.find_host_project(file.project) is None]
+
+    def list_needs(self) -> list[str]:
+        """Return what the wheels require of our projects that the set does not bring: ``torch<3,>=2.4``."""
+        requires = {wheel.file.name: wheel.requires for wheel in self.wheels}
+        return list(dict.fromkeys(map(str, set_needs.list_needs(self.document, requires))))
 
     def list_files(self) -> Mapping[str, bytes | Path]:
         """Return the files of the pool by their paths: wheels, METADATA (PEP 658), statements and locks."""

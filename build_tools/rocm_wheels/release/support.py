@@ -53,7 +53,7 @@ from rocm_wheels.release import pages, policy, verdict, wheel_set
 from rocm_wheels.release.store_paths import SUPPORT_FILE, FamilyPaths
 from rocm_wheels.stores.store import Store, read_or_none
 
-_PYPI_URL = "https://pypi.org/simple/"
+PYPI_URL = "https://pypi.org/simple/"
 _INDEX_PLACEHOLDER = "{index}"
 _LISTS = ("channels", "releases", "views")  # of the document, by channel
 ShownTestState = Literal[
@@ -241,6 +241,8 @@ def make_channel_part(  # noqa: PLR0917 - what is said of a channel
         details = {name: getattr(item, name) for name in PublishedSet.model_fields}
         description = describe(paths.set_index(item.set), [item], **details)
         del description["sets"]
+        if item.project != wheel_set.TORCH_PROJECT:  # what it needs is on the channel, and not in its index
+            description["install"] = describe(paths.channel_pages(channel), [item])["install"]
         released.append(SupportRelease.model_validate(description))
     folder = paths.channel_pages(channel)
     channels = [describe(folder, newest, current=releases[-1].set)] if newest else []
@@ -283,7 +285,7 @@ def _make_commands(index: str, newest: PublishedSet, other_indexes: Sequence[str
     uv += [word for address in (index, *other_indexes) for word in ("--index", address)]
     rocm_wheels = ["rocm-wheels", "install", "--index", index]
     rocm_wheels += [word for address in other_indexes[:1] for word in ("--rocm-index", address)]
-    extra = [*other_indexes, *([] if _PYPI_URL in other_indexes else [_PYPI_URL])]
+    extra = [*other_indexes, *([] if PYPI_URL in other_indexes else [PYPI_URL])]
     pip = ["pip", "install", "--index-url", index]
     pip += [word for address in extra for word in ("--extra-index-url", address)]
     return InstallCommands(

@@ -479,6 +479,30 @@ def list_wheel_pythons(name: str) -> frozenset[str]:
         return frozenset()  # not a name to go by: it counts for every Python
 
 
+def make_marker_environment(
+    name: str, names: Iterable[str], platform: project_names.Platform
+) -> dict[str, str]:
+    """Return what markers are asked about: the machine that a wheel is for; no extra is wanted.
+
+    Of a wheel for several Pythons it is the newest that one of ``names``, the wheels of its set, is for.
+    """
+    own = list_wheel_pythons(name)
+    pythons = own if len(own) == 1 else [python for other in names for python in list_wheel_pythons(other)]
+    python = max(pythons, key=facts.get_python_key, default="3.12").rstrip("t")
+    windows = platform == "windows"
+    return {
+        "extra": "",
+        "implementation_name": "cpython",
+        "os_name": "nt" if windows else "posix",
+        "platform_machine": "AMD64" if windows else "x86_64",
+        "platform_python_implementation": "CPython",
+        "platform_system": "Windows" if windows else "Linux",
+        "python_full_version": f"{python}.0",
+        "python_version": python,
+        "sys_platform": "win32" if windows else "linux",
+    }
+
+
 PLATFORM_ORDER: tuple[project_names.Platform, ...] = get_args(
     project_names.Platform
 )  # in the order in which they are told
