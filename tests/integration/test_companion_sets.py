@@ -10,7 +10,7 @@ import pytest
 from commands import call
 from pythons import PIP, UV
 from servers import serve_folder
-from stores import FAMILY, NOW, PYTHON, ROCM, World, drafts, hours_ago, rocm_wheel, verified
+from stores import FAMILY, NOW, PYTHON, ROCM, World, drafts, hours_ago, know, rocm_wheel, verified
 from wheels import Draft, library
 
 from rocm_wheels.core import process
@@ -137,6 +137,38 @@ def test_a_companion_is_shown_beside_a_torch_that_it_takes_and_installed_with_it
 
 def numpy_wheel(place: Path) -> Path:
     return Draft("numpy", "2.0", "py3-none-any", members={"numpy/__init__.py": b""}).write(place)
+
+
+@pytest.mark.contract
+def test_a_view_shows_companions_that_passed_and_take_its_torch(shop: Shop) -> None:
+    view = shop.place / FAMILY / "by-gfx/gfx942/nightly"
+
+    def shows(*passing: str) -> set[str]:
+        """Return what the view has when these sets passed, too."""
+        for set_id in passing:
+            moment = hours_ago(datetime.now(timezone.utc), 1)
+            know(shop.store, wheel_set.find_set(shop.store, set_id), "gfx942", "pass", moment)
+        call("set", "refresh", shop.place, "--policy", shop.policy)
+        assert "nothing to do" in call("set", "refresh", shop.place, "--policy", shop.policy).out
+        call("store", "fsck", shop.place)
+        pages = [view / project / "index.json" for project in ("torch", "bitsandbytes")]
+        listed = [json.loads(page.read_text())["files"] for page in pages if page.is_file()]
+        return {"-".join(file["filename"].split("-")[:2]) for files in listed for file in files}
+
+    torch, newer = shop.stage_torch(), shop.stage_torch("2.9.2")
+    pinned, _ = shop.stage_companion(f"torch=={TORCH}")
+    loose, _ = shop.stage_companion("torch<3,>=2.4", version=f"0.50.3+rocm{ROCM}")
+    shop.change("promote", torch)
+    shop.change("promote", pinned)
+    assert shows() == set()
+    assert shows(pinned) == set()  # without a torch that passed it is nothing
+    assert shows(torch) == {f"torch-{TORCH}", f"bitsandbytes-{BITSANDBYTES}"}
+    shop.change("promote", newer)
+    assert shows(newer) == {f"torch-2.9.2+rocm{ROCM}"}  # which the companion does not take
+    shop.change("promote", loose)
+    assert shows(loose) == {f"torch-2.9.2+rocm{ROCM}", f"bitsandbytes-0.50.3+rocm{ROCM}"}
+    shop.change("demote", newer)
+    assert shows() == {f"torch-{TORCH}", f"bitsandbytes-0.50.3+rocm{ROCM}"}
 
 
 @pytest.mark.parametrize(

@@ -50,11 +50,10 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
     """Make a set of WHEELs in STORE, a folder or URL (s3://bucket/prefix).
 
     The wheels are checked first: names, RECORD, targets of device code, whether the lock inside is --lock,
-    and whether requirements can be met. A set without torch may need one, which the channel is to have. Variants
-    built from several locks, one for each ROCm, are one set:
-    repeat --lock. The set becomes visible when all of it is stored and compared. After a kill, run the same
-    command again. What `set promote` would refuse at present (a name that belongs to other bytes, wheels that
-    installers would mix) is a warning.
+    and whether requirements can be met. A set without torch may need one, which the channel is to have.
+    Variants built from several locks, one for each ROCm, are one set: repeat --lock. The set becomes visible
+    when all of it is stored and compared. After a kill, run the same command again. What `set promote` would
+    refuse at present (a name that belongs to other bytes, wheels that installers would mix) is a warning.
 
     \b
     Examples:

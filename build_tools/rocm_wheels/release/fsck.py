@@ -230,7 +230,8 @@ class _FamilyCheck:
             entries = {entry.set: notes[entry.set].with_lines(entry.notes) for entry in channel.sets}
             expected |= pages.make_channel_pages(paths, name, shown, entries)
             for view in told.views:
-                members = [self.documents[item.set] for item in view.sets if item.set in self.documents]
+                named = (*(item.set for item in view.sets), *view.beside)
+                members = [self.documents[set_id] for set_id in named if set_id in self.documents]
                 if view.channel == name and members:
                     folder = paths.view_pages(view.gfx, name)
                     expected |= pages.make_index_pages(folder, paths, members, view.targets)

@@ -6,7 +6,8 @@ not matter here. Waivers and named exceptions are told as they are today: those 
 For a channel and a GPU target, or a list of them that the policy names, a view shows the newest set that
 passed on it, on all of the list, of each platform. Where the
 channel does not ask for signatures a pass that nobody known signed counts, too; of the newest version a set
-with a signed one goes first. Where no set passed there is no view: nothing is found (404), and never another
+with a signed one goes first. Beside it are the newest sets of companions alone that passed there, and that
+take its torch. Where no set passed there is no view: nothing is found (404), and never another
 set. A set that fails later leaves, and the one before it is back. While a view changes it shows the old sets
 and the new ones for a moment: new wheels come from their dependencies on, then old ones go from their
 dependents on, and by their pins one set or the other is whole at any moment.
@@ -19,7 +20,7 @@ whoever comes after a run that was killed does it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
@@ -29,7 +30,16 @@ from rocm_wheels.index.folder import HTML_PAGE, METADATA_SUFFIX
 from rocm_wheels.models import facts, project_names
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.release import channel as channels
-from rocm_wheels.release import gate, pages, support, verdict_text, view_selectors, wheel_set
+from rocm_wheels.release import (
+    gate,
+    pages,
+    set_conflicts,
+    set_needs,
+    support,
+    verdict_text,
+    view_selectors,
+    wheel_set,
+)
 from rocm_wheels.release.evidence.store import StoredEvidence, read_evidence
 from rocm_wheels.release.policy import Policy, check_public_url
 from rocm_wheels.release.store_paths import SUPPORT_FILE, FamilyPaths
@@ -283,24 +293,25 @@ class Refresher:
         folder = paths.channel_pages(name)
         count = pages.exchange_pages(store, folder, shown_pages, (), check, adds=True)
         targets = {target.gfx: (target.gfx,) for status in sets for target in status.targets}
-        views = {}
+        by_id, views = {document.id: document for document in documents}, dict[str, support.ShownView]()
         for view, wanted in sorted({**targets, **self.policy.views}.items()):
             passed = [item for item in sets if all(map(item.passed_on, wanted))]
             if passed:
-                newest = find_newest_by_platform(passed, name, wanted)
-                views[view] = support.ShownView(view, wanted, newest)
-        by_id = {document.id: document for document in documents}
+                chosen = self._choose_view(paths, support.ShownView(view, wanted), passed, by_id, name)
+                views |= {view: chosen} if chosen.sets else {}
         old = {
             (view.gfx, item.os): item.set
             for view in before.views
             if view.channel == name
             for item in view.sets
         }
+        beside = {view.gfx: view.beside for view in before.views if view.channel == name}
         new = {(view.name, item.os): item.set for view in views.values() for item in view.sets}
         for view in sorted({*views, *(view for view, _ in old), *store.folders(paths.views_folder)}):
             earlier = [set_id for (old_view, _), set_id in old.items() if old_view == view]
+            earlier += beside.get(view, ())
             shown = views.get(view, support.ShownView(view, ()))
-            coming = {status.set: by_id[status.set] for status in shown.sets}
+            coming = {status.set: by_id[status.set] for status in (*shown.sets, *shown.beside)}
             folder = paths.view_pages(view, name)
             view_pages, written = self._exchange_view(paths, folder, earlier, coming, shown.targets, check)
             shown_pages |= view_pages
@@ -333,6 +344,41 @@ class Refresher:
             failing=tuple(status for status in sets if status.is_failing),
             signed=signed,
         )
+
+    def _choose_view(
+        self,
+        paths: FamilyPaths,
+        view: support.ShownView,
+        passed: Sequence[SetStatus],
+        documents: Mapping[str, wheel_set.SetDocument],
+        channel: str,
+    ) -> support.ShownView:
+        """Return a view with what it shows of sets that passed: the newest torch, companions that take it.
+
+        A companion that takes another torch of the channel is left out.
+        """
+        torch = [status for status in passed if status.project == wheel_set.TORCH_PROJECT]
+        sets = find_newest_by_platform(torch, channel, view.targets)
+        brought, shown = [documents[status.set] for status in sets], list(documents.values())
+        companions: dict[str, list[SetStatus]] = {}
+        for status in (item for item in passed if item not in torch):
+            document = documents[status.set]
+            needs = set_needs.list_needs(
+                document, set_conflicts.read_all_requirements(self.store, paths, document)
+            )
+            if not any(
+                set_needs.find_lack(need, document, brought)
+                and not set_needs.find_lack(need, document, shown)  # else an index has it
+                for need in needs
+            ):
+                companions.setdefault(status.project, []).append(status)
+        newest = [
+            status
+            for alike in companions.values()
+            for status in find_newest_by_platform(alike, channel, view.targets)
+        ]
+        sets = find_newest_by_platform([*sets, *newest], channel, view.targets)
+        return replace(view, sets=sets, beside=tuple(item for item in newest if item not in sets))
 
     def _list_results(self, paths: FamilyPaths, channel: channels.Channel) -> set[str]:
         """Return the paths of all that was written down about the sets that a channel shows."""

@@ -19,7 +19,8 @@ For installers and people, in one form for a family (``FAMILY/support.json``) an
                    "index", "url", "install"}],
      "views": [{"family", "channel", "gfx": "gfx942", or what the policy calls a list of targets,
                 "targets": ["gfx942"], "set", "version", "index", "url", "install",
-                "sets": [{"os", "set", "version", "install"}]}]}           what it shows, by platform
+                "sets": [{"os", "set", "version", "install"}],             what it shows, by platform
+                "beside": [set ids]}]}                                     and of companions alone
 
 ``index`` is relative to the URL of the document itself, ``url`` absolute or null. ``install`` has a
 command for ``uv``, one for ``pip`` (null for variants, which it does not know, and for versions that PyPI
@@ -109,7 +110,7 @@ class ChannelIndex(_SupportIndex):
 
 
 class ViewIndex(_SupportIndex):
-    """A view: one set of each platform, which others follow. ``set`` is the first.
+    """A view: one set of each platform, which others follow, and those ``beside``. ``set`` is the first.
 
     ``gfx`` is its folder's name: that of its target, or of the policy's list of ``targets``.
     """
@@ -119,6 +120,7 @@ class ViewIndex(_SupportIndex):
     set: wheel_set.SetId
     version: str
     sets: tuple[PlatformSet, ...]
+    beside: tuple[wheel_set.SetId, ...] = ()
 
 
 class PublishedSet(records.Record):
@@ -140,11 +142,15 @@ class PublishedSet(records.Record):
 
 @dataclass(frozen=True)
 class ShownView:
-    """What a view shows: the newest set of each platform that passed on its targets; none: it is gone."""
+    """What a view shows: the newest set of each platform that passed on its targets; none: it is gone.
+
+    ``beside``: the newest sets of companions alone that passed there, and take that torch.
+    """
 
     name: str
     targets: tuple[str, ...]
     sets: tuple[PublishedSet, ...] = ()
+    beside: tuple[PublishedSet, ...] = ()
 
 
 class SupportRelease(PublishedSet, _SupportIndex):
@@ -254,6 +260,7 @@ def make_channel_part(  # noqa: PLR0917 - what is said of a channel
             targets=view.targets,
             set=view.sets[0].set,
             version=view.sets[0].version,
+            beside=tuple(item.set for item in view.beside),
         )
         for view in views
     ]
