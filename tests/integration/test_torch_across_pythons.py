@@ -226,6 +226,8 @@ def test_another_folder_and_rocm_elsewhere_make_the_same_bytes(world: World, tmp
     with zipfile.ZipFile(path) as archive:
         archive.extractall(tmp_path / "installed")
         libraries = b"".join(archive.read(name) for name in archive.namelist() if ".so" in name)
+        config = archive.read("torch/share/cmake/ATen/ATenConfig.cmake")
+    assert b'set(ATEN_INCLUDE_DIR "${CMAKE_CURRENT_LIST_DIR}/../../../include")\n' in config
     assert b"./aten/src/ATen/native/cpu/Activation.cpp\0" in libraries
     env = {**world.env, "PYTHONPATH": str(tmp_path / "installed")}
     shown = subprocess.check_output([world.first.python, "-c", SHOW], env=env)

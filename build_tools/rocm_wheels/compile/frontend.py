@@ -154,6 +154,7 @@ class FrontEnd:
             wheel, version = find_built_wheel(self.request, entered.fresh)
             if self.request.project.version.append_suffix:
                 wheel, version = _append_suffix(wheel, self.request.suffix)
+            _make_cmake_files_relative(wheel, self.request.source)
             path = self.out_dir / wheel.name
             wheel.replace(path)
         distribution = self.request.project.distribution
@@ -357,6 +358,32 @@ def _append_suffix(wheel: Path, suffix: str) -> tuple[Path, str]:
     own = parse_wheel_filename(wheel.name)[1]
     whole = Version(own.public + versions.add_version_parts(suffix, *([own.local] if own.local else [])))
     return rewrite.rewrite_wheel(wheel, wheel.parent, edit.WheelEdit(version=str(whole))), str(whole)
+
+
+def _make_cmake_files_relative(wheel: Path, source: Path) -> None:
+    """Have CMake files of a wheel name other files in it from where they are, not where it was built.
+
+    torch's ATenConfig.cmake says CMAKE_INSTALL_PREFIX, the builder's (aten/src/ATen/CMakeLists.txt).
+    """
+    from rocm_wheels.wheels import archive, edit, rewrite
+
+    changed: dict[str, bytes] = {}
+    with contextlib.suppress(errors.DataError):  # the checks say more of a damaged wheel
+        with archive.WheelArchive.open(wheel) as opened:
+            names = opened.member_by_name
+            for name in (name for name in names if name.endswith(".cmake")):
+                content = opened.read(names[name]).decode("utf-8", "surrogateescape")
+                new = content
+                for place in set(re.findall(rf'"{re.escape(source.as_posix())}/([^"]+)"', content)):
+                    if any(other == place or other.startswith(f"{place}/") for other in names):
+                        relative = Path(os.path.relpath(place, Path(name).parent)).as_posix()
+                        new = new.replace(
+                            f'"{source.as_posix()}/{place}"', f'"${{CMAKE_CURRENT_LIST_DIR}}/{relative}"'
+                        )
+                if new != content:
+                    changed[name] = new.encode("utf-8", "surrogateescape")
+        if changed:
+            rewrite.rewrite_wheel(wheel, wheel.parent, edit.WheelEdit(members=changed), replace=True)
 
 
 def _version_fits(request: build_request.BuildRequest, version: Version) -> bool:

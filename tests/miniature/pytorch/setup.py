@@ -107,6 +107,8 @@ class CMakeBuild(build_ext):
         for header in HEADERS:
             found = [folder / header for folder in (ROOT / "aten/src", ROOT, ROOT / "torch/csrc/api")]
             self.copy(next(path for path in found if path.is_file()), package / "include" / header)
+        config = "ATenConfig.cmake"
+        self.copy(BUILD / "cmake-exports" / config, package / "share/cmake/ATen" / config)
         if enabled("BUILD_TEST", "ON") and enabled("INSTALL_TEST", "ON"):
             for program in sorted((BUILD / "test").glob("*_test")):
                 self.copy(program, package / "test" / program.name)
