@@ -7,22 +7,35 @@ import json
 import os
 import re
 import shutil
+import ssl
 import subprocess
+import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from urllib.parse import quote
+from typing import Any
+from urllib.parse import quote, urljoin
 
 import pytest
 from commands import Ended, call, make_key, needs_ssh_keygen
-from crash import Watched, killed_at_writes
+from crash import Watched, killed_at_writes, run_on_full_disk
 from pythons import make_environment
 from servers import IndexHandler, IndexServer, a_bucket, serve_folder
 from wheels import NOW, files, variant, wheel
 
 from rocm_wheels.cli import evidence
 from rocm_wheels.core import errors
-from rocm_wheels.index import federation, manifest, owners, pages, reader, signing, update, verify
+from rocm_wheels.index import (
+    federation,
+    http_session,
+    manifest,
+    owners,
+    pages,
+    reader,
+    signing,
+    update,
+    verify,
+)
 from rocm_wheels.stores.folder import FolderStore
 from rocm_wheels.stores.s3 import S3Store
 
@@ -294,6 +307,180 @@ def test_an_index_stays_when_a_source_is_not_as_it_was(
         shown = (public / "torch" / "index.html").read_text()
         assert "torch-2.9.9" in shown, "and of what had one it is known still"
         assert re.findall("#sha256=[0-9a-f]+", shown) == known and len(known) == 2
+
+
+TROUBLES = {  # of the page of one name: what a server does, and what is said
+    "500": "answers 500",
+    "401": "answers 401",
+    "304": "answers 304",
+    "404": "no files at their owner: numpy (pypi)",
+    "hangs": "the server is silent",
+    "drips": "did not come within",
+    "large": "sends more than 0 MiB",
+    "cut": "cannot be reached",
+    "gzip": "is not encoded as it says",
+    "loop": "redirects without end",
+    "type": "it comes as image/png",
+    "login": "it is for people",
+}
+
+
+def answer_wrongly(handler: IndexHandler, trouble: str) -> None:
+    """Answer with a status of trouble, or with a page that is not as its head says."""
+    status = int(trouble) if trouble.isdigit() else 302 if trouble == "loop" else 200
+    content = b"<form><input type=password></form>" if trouble == "login" else b" " * 3000
+    content = content if status == 200 else b""
+    kind, size = "image/png" if trouble == "type" else "text/html", len(content) + (trouble == "cut")
+    if trouble == "hangs":
+        time.sleep(1.5)
+    handler.send_response(status)
+    for name, value in {"Content-Type": kind, "Content-Length": size, "Location": handler.path}.items():
+        handler.send_header(name, str(value))
+    handler.send_header("Connection", "close")
+    if trouble == "gzip":
+        handler.send_header("Content-Encoding", "gzip")
+    handler.end_headers()
+    for number in range(0, len(content), 100):
+        handler.wfile.write(content[number : number + 100])
+        time.sleep(0.1 if trouble == "drips" else 0)
+    handler.close_connection = True
+
+
+@pytest.mark.contract
+def test_a_server_in_trouble_leaves_the_index_as_it_was(
+    world: IndexServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROCM_WHEELS_RETRIES", "0")
+    monkeypatch.setenv("ROCM_WHEELS_TIMEOUT", "1")
+    stated, public, get = tmp_path / "owners.yaml", tmp_path / "public", IndexHandler.do_GET
+    stated.write_text(f"sources: {{pypi: '{world.url}pypi/'}}\nowners: {{numpy: pypi}}\n")
+    federate(stated, FolderStore(public))
+    before = files(public)
+    for trouble, message in TROUBLES.items():
+
+        def answer(handler: IndexHandler, trouble: str = trouble) -> None:
+            answer_wrongly(handler, trouble) if "/numpy/" in handler.path else get(handler)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(IndexHandler, "do_GET", answer)
+            patch.setattr(http_session, "MOST_SECONDS", 0.5 if trouble == "drips" else 60)
+            patch.setattr(http_session, "MOST_BYTES", 2000 if trouble == "large" else 1 << 20)
+            done = call("index", "federate", stated, public, code=15)
+        assert "source pypi: " in done.err or trouble == "404"
+        assert message in done.err and files(public) == before, trouble
+    assert federate(stated, FolderStore(public)).written == ()
+
+
+FORGED_FILES: dict[str, tuple[dict[str, Any], str]] = {  # keys of a file on an owner's page, and what is said
+    "size": ({"size": True}, "it is damaged, or of another form"),
+    "digest": ({"hashes": {"sha256": "../" * 20 + "torc"}}, "which is none"),
+    "weak digest": ({"hashes": {"md5": "0" * 32}}, "states no sha256 of numpy-2.3.0-py3-none-any.whl"),
+    "metadata": ({"core-metadata": {"sha256": "x"}}, "which is none"),
+    "secret": ({"provenance": "https://me:secret@pypi.org/x.provenance"}, "holds a password"),
+    "token": ({"provenance": "https://pypi.org/x?token=secret"}, "or was signed for a time"),
+    "relative": ({"provenance": "../x.provenance"}, "is no address that others can reach"),
+    "half": ({"provenance": "https://[half"}, "is no address"),
+    "bracket": ({"url": "https://[half/numpy-2.3.0-py3-none-any.whl"}, "is damaged, or of another form"),
+    "number": ({"requires-python": 3}, "it is damaged, or of another form"),
+}
+
+
+@pytest.mark.contract
+def test_what_a_page_forges_is_refused_or_stays_text(world: IndexServer, tmp_path: Path) -> None:
+    stated, public = tmp_path / "owners.yaml", tmp_path / "public"
+    stated.write_text("sources: {pypi: www/pypi}\nowners: {NumPy: pypi}\n")
+    page = world.folder / "pypi" / "numpy" / "index.json"
+    top = json.loads(page.read_text())
+    (file,) = top["files"]
+    for name, (changes, message) in FORGED_FILES.items():
+        page.write_text(json.dumps({**top, "files": [{**file, **changes}]}))
+        done = call("index", "federate", stated, public, code=15)
+        assert message in done.err and "secret" not in done.err, name
+        assert not public.exists()
+    texts = {"yanked": "</a><script>", "requires-python": '>=3"><script>', "upload-time": "<script>"}
+    odd = {**file, "filename": "x", "url": "numpy-1.0%0A::error::x%1b[2J.whl"}
+    tracks = [
+        "https://me:secret@pypi.org/simple/numpy/",
+        "https://[half",
+        "javascript:x",
+        "http://inside/numpy/",
+    ]
+    meta = {**top["meta"], "tracks": tracks}
+    page.write_text(json.dumps({**top, "meta": meta, "files": [{**file, **texts, "size": -1}, odd]}))
+    done = call("index", "federate", stated, public)
+    assert "files left out: 'numpy-1.0\\n::error::x\\x1b[2J.whl'" in done.out
+    shown = json.loads((public / "numpy" / "index.json").read_text())
+    assert shown["meta"] == {"api-version": "1.0", "tracks": ["http://inside/numpy/"]}
+    assert {key: shown["files"][0][key] for key in texts} == texts and "size" not in shown["files"][0]
+    html = (public / "numpy" / "index.html").read_text()
+    assert "<script" not in html and "secret" not in html
+
+
+@pytest.mark.contract
+def test_an_encrypted_connection_is_checked_and_stays_one(
+    world: IndexServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROCM_WHEELS_RETRIES", "0")
+    files_of_tls = [str(tmp_path / name) for name in ("key.pem", "cert.pem")]
+    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1"
+    words += " -addext subjectAltName=IP:127.0.0.1"
+    command = [*words.split(), "-keyout", files_of_tls[0], "-out", files_of_tls[1]]
+    subprocess.run(command, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files_of_tls[1], files_of_tls[0])
+    stated, public, get = tmp_path / "owners.yaml", tmp_path / "public", IndexHandler.do_GET
+    with serve_folder(world.folder) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        url = server.url.replace("http:", "https:")
+        stated.write_text(f"sources: {{pypi: '{url}pypi/'}}\nowners: {{numpy: pypi}}\n")
+        assert "certificate" in call("index", "federate", stated, public, code=15).err
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", files_of_tls[1])
+        call("index", "federate", stated, public)
+
+        def lead_away(handler: IndexHandler) -> None:
+            if handler.server is world or "/numpy/" not in handler.path:
+                return get(handler)
+            handler.send_response(301)
+            handler.send_header("Location", f"{world.url}{handler.path.lstrip('/')}")
+            handler.send_header("Content-Length", "0")
+            return handler.end_headers()
+
+        monkeypatch.setattr(IndexHandler, "do_GET", lead_away)
+        done = call("index", "federate", stated, public, code=15)
+        assert f"leads to {world.url}pypi/numpy/" in done.err
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("room", [0, 900])
+def test_a_full_disk_leaves_what_the_same_command_finishes(
+    room: int, world: IndexServer, tmp_path: Path
+) -> None:
+    stated, public = tmp_path / "owners.yaml", tmp_path / "public"
+    stated.write_text(OWNERS.format(url="www/"))
+    code, told = run_on_full_disk(["index", "federate", str(stated), str(public)], room)
+    assert code == 15 and "cannot write" in told
+    call("index", "federate", stated, public)
+    assert verify.verify_index(str(public)).findings == ()
+
+
+@pytest.mark.contract
+@pytest.mark.usefixtures("s3")
+def test_a_whole_bucket_is_a_source(world: IndexServer, tmp_path: Path) -> None:
+    bucket = a_bucket()
+    store = S3Store(bucket, "", os.environ)
+    for path, content in files(world.folder / "ours").items():
+        if not path.startswith("."):
+            store.create(path, content)
+    page = json.loads(store.read("triton/index.json").content)
+    link = f"{urljoin(store.url_of('index.html'), '.hidden/')}{page['files'][0]['filename']}"
+    page["files"][0]["url"] = link  # no file of a store: there is no METADATA to be read of it
+    stored = store.read("triton/index.json")
+    store.replace("triton/index.json", json.dumps(page).encode(), stored.tag)
+    stated = tmp_path / "owners.yaml"
+    stated.write_text(f"sources: {{ours: 's3://{bucket}'}}\nowners: {{triton: ours, torch: ours}}\n")
+    call("index", "federate", stated, f"s3://{bucket}/all")
+    shown = json.loads(S3Store(bucket, "all", os.environ).read("torch/index.json").content)
+    assert {file["url"].rpartition("/")[0] for file in shown["files"]} == {"../../torch"}
 
 
 def test_the_first_run_names_what_nobody_has(world: IndexServer, tmp_path: Path) -> None:
@@ -684,9 +871,11 @@ def test_an_index_is_no_source_of_itself(world: IndexServer, tmp_path: Path) -> 
     """What it has would stay for ever, whatever becomes of it at its first owner."""
     public = world.folder / "public"
     federate(state_owners(tmp_path, world), FolderStore(public))
-    stated = state_owners(tmp_path, world, (f"ours: {world.url}ours/", f"ours: {public}"))
-    done = call("index", "federate", stated, public, code=2)
-    assert "source ours is the index that is to be made of it" in done.err
+    (tmp_path / "link").symlink_to(public)
+    for place in (public, public / ".." / "public", tmp_path / "link", public.as_uri()):
+        stated = state_owners(tmp_path, world, (f"ours: {world.url}ours/", f"ours: '{place}'"))
+        done = call("index", "federate", stated, public, code=2)
+        assert "source ours is the index that is to be made of it" in done.err
 
 
 def test_an_index_that_does_not_know_itself_stays(world: IndexServer, tmp_path: Path) -> None:

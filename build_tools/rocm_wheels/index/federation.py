@@ -40,7 +40,16 @@ from pydantic import Field, ValidationError
 
 from rocm_wheels import __version__
 from rocm_wheels.core import errors, parallel, records, shell
-from rocm_wheels.index import folder, manifest, owners, pages, reader, signed_index, signing, wheel_file
+from rocm_wheels.index import (
+    folder,
+    manifest,
+    owners,
+    pages,
+    reader,
+    signed_index,
+    signing,
+    wheel_file,
+)
 from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, METADATA_SUFFIX, VARIANTS_SUFFIX, IndexEntry
 from rocm_wheels.stores import store as stores
 from rocm_wheels.stores.store import Store
@@ -125,7 +134,7 @@ class _StoreReader(reader.IndexReader):
             return super().get(url, accept=accept, etag=etag)
         path = unquote(url.removeprefix(self._base))
         path += HTML_PAGE if path.endswith("/") or not path else ""
-        info = self._store.head(path)
+        info = self._store.head(path) if stores.is_store_path(path) else None
         if info is None or info.tag == etag:
             return reader.IndexAnswer(404 if info is None else 304, "", b"", url, etag)
         stored = self._store.read(path)
@@ -173,8 +182,11 @@ class SourceIndex:
         answer = self.reach.get(f"{url}{self._page_file}", accept=reader.ACCEPT_PAGES, etag=etag)
         if self.signed is not None:
             answer = self.signed.check_page(self.reach, self.base, url, answer)
-        if answer.status not in (200, 304, *_GONE_STATUSES):
+        if answer.status not in (200, *_GONE_STATUSES) and not (answer.status == 304 and etag):
             raise reader.make_status_error(url, answer.status)
+        if self.base.startswith("https:") and not answer.url.startswith("https:"):
+            message = f"{shell.hide_credentials(url)} leads to {shell.hide_credentials(answer.url)}"
+            raise errors.DataError(message, tip="whoever is between could change that: ask its owner")
         # a static server knows index.json by its suffix alone; another one adds a charset
         is_json = answer.kind.startswith(("application/json", pages.JSON_TYPE))
         kind = pages.JSON_TYPE if is_json else answer.kind
@@ -206,16 +218,15 @@ class SourceIndex:
         """Return the projects that METADATA at a URL require; none where it is not there."""
         with self.name_failures():
             answer = self.reach.get(metadata)
+            if answer.status >= 500:
+                raise reader.make_status_error(metadata, answer.status)
         return wheel_file.list_required_names(answer.content) if answer.status == 200 else set()
 
     def locate(self, url: str, page: str) -> str:
         """Return the link to a file for our page at a URL. DataError for none that lasts."""
         target, base, here = urlsplit(url), urlsplit(self.base), urlsplit(page)
-        fault = ""
-        if target.scheme not in ("http", "https", base.scheme):
-            fault = "is no address that others can reach"
-        elif target.query or "@" in target.netloc:
-            fault = "holds a password, or was signed for a time"
+        if fault := _find_address_fault(url, base.scheme):
+            pass
         elif self.stated.url and (target.scheme, target.netloc) == (base.scheme, base.netloc):
             path, shown = posixpath.relpath(target.path, base.path), urlsplit(self.stated.url).path
             url = urljoin(self.stated.url, path)
@@ -247,7 +258,7 @@ def open_sources(
             bucket, place = stores.split_bucket_url(source.index)
             store = stores.open_store(f"s3://{bucket}", env)
             root = urljoin(store.url_of(HTML_PAGE), ".")
-            base, reach = f"{root}{quote(place.strip('/'))}/", _StoreReader(store, root)
+            base, reach = urljoin(root, quote(f"{place.strip('/')}/".lstrip("/"))), _StoreReader(store, root)
         else:
             base = reader.resolve_index_url(source.index)
         signed = sign(source.signed_by) if source.signed_by else None
@@ -308,7 +319,11 @@ class Federation:
         self._sources = {source.name: source for source in sources}
         self._here = urljoin(target.url_of(HTML_PAGE), ".")
         for source in sources:
-            if source.base == self._here:
+            path = reader.path_of_url(source.base)  # of a folder there are several addresses
+            is_same = (
+                path is not None and target.folder is not None and path.resolve() == target.folder.resolve()
+            )
+            if source.base == self._here or is_same:
                 message = f"source {source.name} is the index that is to be made of it"
                 raise errors.UsageError(message, tip="name another folder for the index")
         # links are relative to the place: what was moved has other ones
@@ -415,7 +430,8 @@ class Federation:
         variants, left_out = [], []
         for file, link in links.items():
             if file in ambiguous or not is_file_of(file, name):
-                left_out += [file] if file else []  # a folder, as that above it where a server lists files
+                # a folder, as that above it where a server lists files, has no name
+                left_out += [file if file.isprintable() else ascii(file)] if file else []
                 continue
             url = source.locate(link.url, f"{self._here}{name}/")
             sha256, known = reader.require_link_digest(link) or "", before.get(file, "")
@@ -425,6 +441,8 @@ class Federation:
             if sha256 and known and sha256 != known:
                 tip = f"ask its owner; if that is right, remove {name}/{JSON_PAGE} of the index"
                 raise errors.DataError(f"{file} had sha256 {known}, and now {sha256}", tip=tip)
+            if link.provenance and (fault := _find_address_fault(link.provenance)):
+                raise errors.DataError(f"{shell.hide_credentials(link.provenance)} {fault}")
             metadata = reader.require_link_digest(replace(link, sha256=link.metadata or None)) or "true"
             entry = IndexEntry(
                 name=file,
@@ -642,6 +660,17 @@ def is_file_of(file_name: str, project: str) -> bool:
         return False
 
 
+def _find_address_fault(url: str, *schemes: str) -> str:
+    """Return why pages cannot tell everybody of a URL, which may also be of these schemes; "" if they can."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # http://[half
+        return "is no address"
+    if parts.scheme not in ("http", "https", *schemes):
+        return "is no address that others can reach"
+    return "holds a password, or was signed for a time" if parts.query or "@" in parts.netloc else ""
+
+
 def _pages_of(name: str) -> tuple[str, str]:
     return f"{name}/{JSON_PAGE}", f"{name}/{HTML_PAGE}"
 
@@ -653,4 +682,5 @@ def _find_tracks(answer: reader.IndexAnswer) -> list[str]:
     else:
         urls = [unescape(url) for url in _TRACKS.findall(answer.content.decode())]
     is_list = isinstance(urls, list)
-    return [url for url in urls if isinstance(url, str) and url.isprintable()] if is_list else []
+    named = [url for url in urls if isinstance(url, str) and url.isprintable()] if is_list else []
+    return [url for url in named if not _find_address_fault(url)]

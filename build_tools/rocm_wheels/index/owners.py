@@ -43,11 +43,13 @@ from rocm_wheels.models import closed_projects
 
 GFX_PLACEHOLDER = "{gfx}"
 _PATTERN = re.compile(r"[a-z0-9*](?:[a-z0-9*-]*[a-z0-9*])?")
+_SCHEME = re.compile(r"[A-Za-z0-9]+:[/\\]*")
 _TARGET = records.require_pattern(r"gfx[0-9A-Za-z-]+", "a gfx target, such as gfx942")
 
 
 def _refuse_credentials(address: str) -> str:
-    server, _, rest = address.partition("://")[2].partition("/")
+    scheme = _SCHEME.match(address)  # https:me:secret@host is one for some clients
+    server, _, rest = address[scheme.end() if scheme is not None else len(address) :].partition("/")
     if "@" in server or "?" in server + rest:
         # not a ValueError, which is told with the value
         raise records.make_record_error("credentials do not belong into it: put them into ~/.netrc")

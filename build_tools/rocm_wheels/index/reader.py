@@ -213,7 +213,7 @@ def _parse_json_file(file: Mapping[str, Any], base: str) -> IndexLink:
     texts = link.name, link.href, link.requires_python, link.provenance, link.uploaded
     # an error for what is no text, or none that a page can hold
     "".join((*texts, link.sha256 or "", link.metadata or "", link.yanked or "")).encode()
-    if not isinstance(link.size, int | None):
+    if not isinstance(link.size, int | None) or isinstance(link.size, bool):
         raise TypeError("a size is a number")
     return link
 
