@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 from documents import FAMILY, a_set, wheel
+from pydantic import ValidationError
 
 from rocm_wheels.models.gfx import get_gfx_targets
 from rocm_wheels.package.device_selector import make_selector, read_targets
@@ -82,6 +83,25 @@ def test_pages_link_to_what_lies_with_the_set_and_its_bytes_follow_from_its_name
         "amd_torch_device.metadata",
     )
     assert make_earlier_files(PATHS, TORCH, [f"{folder}/{one}" for one in odd]) == {}
+
+
+@pytest.mark.parametrize("stated", [">=3.9\nRequires-Dist: evil", ">=3.9 ", "<4,\r>=3.9", "any", "\u2028"])
+def test_no_document_adds_a_requirement_to_a_selector(stated: str) -> None:
+    """Its METADATA is made of what the set's document says, which nobody can have made from a wheel."""
+    with pytest.raises(ValidationError, match="requires_python"):
+        wheel("amd-torch-device", requires_python=stated)
+    host, _, device = split("torch", ["gfx942"])
+    selector = wheel("amd-torch-device", targets=(), requires_python="<4,>=3.9")
+    document = a_set(host, selector, device)
+    (metadata,) = [
+        text
+        for path, text in make_selector_files(PATHS, [document], ["gfx942"]).items()
+        if "metadata" in path
+    ]
+    assert metadata.decode().splitlines()[-2:] == [
+        "Requires-Python: <4,>=3.9",
+        f"Requires-Dist: torch[device-gfx942] == {VERSION}",
+    ]
 
 
 def test_earlier_selectors_of_a_list_are_told_each_for_itself() -> None:

@@ -21,6 +21,7 @@ from datetime import datetime, timezone
 from functools import lru_cache
 from typing import Annotated, Literal, get_args
 
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 from pydantic import AfterValidator, Field, model_validator
@@ -79,6 +80,12 @@ def _check_wheel_name(text: str) -> str:
 VersionText = Annotated[str, AfterValidator(_check_version)]  # as PEP 440 normalizes it
 
 
+def _check_requires_python(value: str) -> str:
+    if value and str(SpecifierSet(value)) != value:  # a selector's METADATA is made of it: no line end
+        raise ValueError("it is not as packaging writes a Requires-Python")
+    return value
+
+
 class SetFile(records.Record):
     """A wheel. ``project`` is its normalized name, ``targets`` those of its device code (base targets).
 
@@ -93,7 +100,7 @@ class SetFile(records.Record):
     version: VersionText
     sha256: Sha256Digest
     size: int
-    requires_python: str = ""
+    requires_python: Annotated[str, AfterValidator(_check_requires_python)] = ""
     metadata_sha256: Sha256Digest
     targets: tuple[TargetName, ...] = ()
     label: str = ""
