@@ -16,14 +16,14 @@ from urllib.parse import quote
 
 import pytest
 from commands import Ended, call, make_key, needs_ssh_keygen
-from crash import FaultyStore, Killed, Watched, killed_at_writes
+from crash import FaultyStore, Killed, Watched, before_first_call, killed_at_writes
 from documents import policy, reseal, said
 from pythons import make_environment
 from stores import FAMILY, PAGES, PASSED, PATHS, TARGET, Sets, World, abandon, linked, sets, stage
 
 from rocm_wheels.core import errors, ssh_signature
 from rocm_wheels.index.manifest import Manifest, ManifestMemory, verify_manifest
-from rocm_wheels.index.signing import ReleaseSigner
+from rocm_wheels.index.signing import ManifestKeeper, ReleaseSigner
 from rocm_wheels.release import wheel_set
 from rocm_wheels.release.channel import ChannelActor, Promoter
 from rocm_wheels.release.evidence.store import add_evidence
@@ -439,6 +439,23 @@ def test_a_signature_is_renewed_when_half_of_its_time_is_over(shop: Shop) -> Non
     successor.signer = replace(replaced, now=successor.now)
     successor.refresh(store)  # another key, which knows the one before
     assert list_unsigned(store.inner.folder, shop.other_key) == []
+
+
+def test_what_another_signed_meanwhile_is_signed_again_as_it_is(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two who refresh by other policies: the pages of one are never left under the word of the other."""
+    later = MOMENT + timedelta(days=8)  # more than half of its time is over: each has one to write
+    place, signing = shop.start("start"), Signing(shop.key, later)
+    rules = POLICY.model_copy(update={"views": {"all": (TARGET,)}})
+
+    def overtake() -> None:
+        refresher = Refresher(shop.sets.store(place), rules, "bob@there", later, ENV, signing.signer)
+        refresher.refresh_channel(FAMILY, "nightly")
+
+    before_first_call(monkeypatch, ManifestKeeper, "write", overtake)
+    signing.refresh(shop.sets.store(place))
+    assert list_unsigned(place, shop.key) == []
 
 
 def choose(url: str, key: Path, code: int | tuple[int, ...] = 0) -> Ended:

@@ -369,6 +369,18 @@ class Watched(FaultyStore):
         return super()._write(named, work, path)
 
 
+def before_first_call(patch: pytest.MonkeyPatch, owner: type, name: str, guest: Callable[[], object]) -> None:
+    """Have a guest come before a method is called for the first time: his own calls are not the first."""
+    method = getattr(owner, name)
+
+    def come_before(*arguments: object) -> object:
+        patch.setattr(owner, name, method)
+        guest()
+        return method(*arguments)
+
+    patch.setattr(owner, name, come_before)
+
+
 def killed_at_writes(
     start: Path, change: Callable[[Watched], object], *, exhaustive: bool, most: int = 4
 ) -> Iterator[tuple[str, Path]]:

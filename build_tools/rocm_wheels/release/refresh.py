@@ -323,9 +323,10 @@ class Refresher:
         after = before.with_channel(name, part).model_copy(update=known)
         is_new = after != before or tag is None
         if is_new:
-            store.replace(paths.support_document, after.to_json(), tag)
+            tag = store.replace(paths.support_document, after.to_json(), tag)
         stated = manifest.digest_pages(shown_pages, f"{paths.family}/")
-        signed = promoter.manifest.write(channel.to_json(), stated)
+        if signed := promoter.manifest.write(channel.to_json(), stated):
+            check()  # a run that came between may have signed other pages before us
         if (count or is_new or signed) and self._list_results(paths, channel) != results:
             # whoever knew of these may have been here before our last write, and have found nothing to do
             raise ChangedInStoreError(f"there are new results in {paths.family}", tip=RUN_AGAIN_TIP)
