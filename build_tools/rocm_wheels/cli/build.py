@@ -97,7 +97,7 @@ def install_rocm(as_json: bool, **options: Any) -> None:
     help="First delete the build tree of this configuration.",
 )
 @catalogue.JOBS.but(help="Steps at a time [default: by cores].")
-@option("--keep-going", is_flag=True, help="After a failure, continue with what does not need it.")
+@option("--keep-going", is_flag=True, help="After a failure, continue with steps that do not need it.")
 @catalogue.DRY_RUN.but(aliases=("--plan",), help="Show the plan, and build nothing (also --plan).")
 @catalogue.JSON
 def build(**options: Any) -> None:

@@ -103,8 +103,8 @@ def project_options(function: F) -> F:
             metavar="FILE|DIR",
             envvar=f"ROCM_WHEELS_{name.upper()}_WHEEL",
             show_envvar=True,
-            help=f"Build against this wheel of {name} (or those of it in a folder), and build none; one for"
-            " each Python.",
+            help=f"Build against this wheel of {name} (or its wheels in a folder) instead of building it; one"
+            " for each Python.",
         )(function)
     return click.argument(
         "projects", metavar="[PROJECT]…", nargs=-1, shell_complete=complete_with("list_projects")

@@ -133,8 +133,8 @@ INDEX_CHANNEL = CHANNEL.but(
     type=click.Choice(["stable", "prerelease", "nightly", "bkc", "dev"]),
     help="Channel of the known indexes, without --index [default: stable].",
 )
-MANIFEST = Entry("--manifest", metavar="FILE|URL", help="Take what a manifest of TheRock's scripts names.")
-LINE = Entry("--line", metavar="NAME", help="Release line to take (`compat show lines`).")
+MANIFEST = Entry("--manifest", metavar="FILE|URL", help="Use the commits of a manifest of TheRock's scripts.")
+LINE = Entry("--line", metavar="NAME", help="Release line (`compat show lines`).")
 LOCAL_VERSION = Entry("--local-version", metavar="TEXT", help="Local part of a version.")
 ROCM_EXTRAS = Entry(
     "--rocm-extras", metavar="LIST", help="More extras of rocm, such as device-gfx942,device-gfx1100."
@@ -178,7 +178,7 @@ OUTPUT_DIR = Entry(
     "--output-dir",
     type=_FOLDER,
     metavar="DIR",
-    help="Folder for what is written; by default beside each file.",
+    help="Folder for the new files [default: beside each file].",
 )
 
 # where packages come from

@@ -77,9 +77,9 @@ ALIASES = {
 wheel_group = command.Group(
     "wheel",
     lazy={
-        "show": ("wheel:show", "Show what wheels say of themselves."),
+        "show": ("wheel:show", "Show name, tags, requirements and variant of wheels."),
         "diff": ("wheel:diff", "Show what differs between two wheels."),
-        "retag": ("wheel:retag", "Write wheels again with other versions, tags, labels or requirements."),
+        "retag": ("wheel:retag", "Rewrite wheels with other versions, tags, labels or requirements."),
         "prune": (
             "packaging:prune_command",
             "Make thin wheels of fat ones: keep the code of some targets.",
@@ -117,7 +117,7 @@ lock_group = command.Group(
     "lock",
     lazy={
         "make": ("lock:make_command", "Resolve every ref once and write the lock."),
-        "update": ("lock:update_command", "Resolve the refs of some projects again."),
+        "update": ("lock:update_command", "Resolve the refs of some or all projects again."),
         "diff": ("lock:diff_command", "Show what changed between two locks, with the commits."),
     },
     default="make",
@@ -161,12 +161,12 @@ set_group = command.Group(
     "set",
     lazy={
         "package": ("packaging:package_command", "Package the wheels of a folder: split, or fat."),
-        "stage": ("stage:stage_command", "Make a set of wheels in a store, with an index of its own."),
+        "stage": ("stage:stage_command", "Store wheels as a set, with an index of its own."),
         "check": ("check:check_command", "Audit a set, ask pip and uv, and store the results as evidence."),
         "list": ("releases:list_command", "List the sets of a store."),
         "show": ("evidence:show_set", "Show a set: its index, wheels and evidence."),
         "evidence": ("evidence:evidence_group", "Add test results and other evidence to a set."),
-        "key": ("key:key_command", "Make a key that signs results, and name it in a policy."),
+        "key": ("key:key_command", "Make a key that signs results, and add it to a policy."),
         "gate": ("evidence:gate_command", "Judge by its evidence whether a set may go to a channel."),
         "promote": ("promote:promote", "Show a set on a channel, if the gate lets it pass."),
         "demote": ("promote:demote", "Remove sets from a channel; roll back."),

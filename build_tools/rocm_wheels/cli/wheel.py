@@ -156,7 +156,7 @@ def _object_as_json(item: code_objects.CodeObject) -> dict[str, Any]:
 @wheels_argument
 @catalogue.JSON
 def show(wheels: tuple[Path, ...], as_json: bool) -> None:
-    """Show what WHEELs say of themselves: name, tags, label, requirements, variant.
+    """Show name, tags, label, requirements and variant of WHEELs.
 
     \b
     Examples:
@@ -200,12 +200,16 @@ def _wheel_as_json(wheel: Path) -> dict[str, Any]:
 @command.command("wheel retag")
 @wheels_argument
 @catalogue.LOCAL_VERSION.but(
-    name="local", metavar="L", help="Local part of the version (rocm7.2.0); '' takes it away."
+    name="local", metavar="L", help="Local part of the version (rocm7.2.0); '' removes it."
 )
-@catalogue.BUILD_TAG.but(name="build", help="The build tag, beginning with a digit; '' takes it away.")
-@command.option("--label", metavar="LABEL", help="The variant label; '' takes it and variant.json away.")
-@command.option("--add-requirement", "added", multiple=True, metavar="R", help="As in Requires-Dist.")
-@command.option("--drop-requirement", "dropped", multiple=True, metavar="NAME", help="All of this project.")
+@catalogue.BUILD_TAG.but(name="build", help="The build tag, beginning with a digit; '' removes it.")
+@command.option("--label", metavar="LABEL", help="The variant label; '' removes it and variant.json.")
+@command.option(
+    "--add-requirement", "added", multiple=True, metavar="R", help="Add this one, as in Requires-Dist."
+)
+@command.option(
+    "--drop-requirement", "dropped", multiple=True, metavar="NAME", help="Remove all of this project."
+)
 @catalogue.NEW_WHEELS
 def retag(
     wheels: tuple[Path, ...], output_dir: Path | None, dry_run: bool, as_json: bool, **options: Any
