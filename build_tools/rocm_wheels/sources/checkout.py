@@ -78,16 +78,12 @@ class CheckoutRequest:
 
 @dataclass(frozen=True)
 class CheckoutResult:
-    """``upstream`` names its commit; ``state`` is what was left; ``changed``: anything was done.
-
-    ``tree``: of the upstream commit, where it was looked at.
-    """
+    """``upstream`` names its commit; ``state`` is what was left; ``changed``: anything was done."""
 
     directory: Path
     upstream: pins.Pin
     state: checkout_state.CheckoutState
     changed: bool
-    tree: str | None = None
 
     @property
     def head(self) -> str:
@@ -178,14 +174,14 @@ class _TreeCheckout:
                 wanted = self._fetch_submodules(commit, configuration)
                 if fetched or wanted.fetched:  # which takes its time
                     self._inspect_tree(state)
-                new, tree = self._bring_to_commit(state, commit, configuration.get(ORIGIN_KEY, ""), wanted)
+                new = self._bring_to_commit(state, commit, configuration.get(ORIGIN_KEY, ""), wanted)
             except BaseException:
                 left = checkout_state.read_state(self.git_dir)
                 if left is not None and left.operation is not None:
                     log.log_note(f"{directory} is half done, and says so; another checkout there ends it")
                 raise
             self._attach_branch()
-        return CheckoutResult(directory, replace(pin, commit=commit), new, True, tree)
+        return CheckoutResult(directory, replace(pin, commit=commit), new, True)
 
     def _hold_tree(self) -> AbstractContextManager[None]:
         """Hold the tree for this run alone; raises UsageError while another run is at work in it."""
@@ -279,8 +275,8 @@ class _TreeCheckout:
         commit: str,
         origin: str,
         wanted: submodules.WantedTree,
-    ) -> tuple[checkout_state.CheckoutState, str]:
-        """Bring the tree to commits that are there, patch and hipify it; return state and upstream's tree."""
+    ) -> checkout_state.CheckoutState:
+        """Bring the tree to commits that are there, patch and hipify it; return the state."""
         request, git, git_dir, project = self.request, self.git, self.git_dir, self.request.project
         # nobody's own work is in the tree from here on, but on branches and refs of its own
         if state is not None and self.interrupted:
@@ -305,7 +301,6 @@ class _TreeCheckout:
         new = self._plan_state(commit)
         checkout_state.write_state(git_dir, replace(state or new, operation="checkout"))
         parts = self._write_files(state, commit, wanted)
-        tree = parts[0].tree
         skips = plain and request.hipify  # hipify has nothing to do there
         new = replace(new, left=commits.tag_upstream_commits(parts, hipified=skips and request.commit_hipify))
         checkout_state.write_state(git_dir, new)
@@ -322,7 +317,7 @@ class _TreeCheckout:
         hipify_record.write_hipify_records(parts, records, new.identity)
         checkout_state.write_state(git_dir, new)
         times_file.unlink(missing_ok=True)
-        return new, tree
+        return new
 
     def _plan_state(self, commit: str) -> checkout_state.CheckoutState:
         """Return the state of a tree that is being made, and has nothing of ours yet."""

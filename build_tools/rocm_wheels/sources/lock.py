@@ -443,9 +443,8 @@ def check_checkout(
 
     Raises SourceError: the commit is the locked one, so that it is the lock that is wrong.
     """
-    locked, tree, faults = file.project(request.project.name), result.tree, []
-    if locked.tree is not None and tree is None:
-        tree = git.Git(result.directory, env).text("rev-parse", f"{locked.commit}^{{tree}}")
+    locked, faults = file.project(request.project.name), []
+    tree = git.Git(result.directory, env).text("rev-parse", f"{locked.commit}^{{tree}}")
     if locked.tree not in (None, tree):
         faults.append(f"the files of {locked.commit[:12]} are the tree {tree}, not {locked.tree}")
     if request.submodules:
