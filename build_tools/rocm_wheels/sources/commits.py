@@ -245,7 +245,7 @@ def change_index(git: Git, changes: Mapping[str, FileStamp | None], links: Mappi
 def commit_hipify(part: trees.TreePart, tree: str, upstream: str) -> str:
     """Commit ``tree``, which is the index's, on top of HEAD, and tag that; return the commit."""
     git, tag = part.git, f"refs/tags/{checkout_state.HIPIFY_TAG}"
-    tagged = git.text("for-each-ref", "--format=%(objectname)", tag)
+    tagged = trees.read_tags(git)[1]
     message = checkout_state.HIPIFY_MESSAGE
     commit = write_commit(git, tree, [part.head], message, dated_like=upstream)
     moves = f"update HEAD {commit} {part.head}\n"
@@ -280,18 +280,15 @@ def tag_upstream_commits(
 
 def is_tagged(git: Git, upstream: str, *, hipified: bool) -> bool:
     """Tell whether our tags are there: `git fetch --prune-tags` takes them, another worktree moves them."""
-    names = [f"refs/tags/{name}" for name in (checkout_state.UPSTREAM_TAG, checkout_state.HIPIFY_TAG)]
-    lines = git.text("for-each-ref", "--format=%(refname) %(objectname)", *names).splitlines()
-    tags = dict(line.split(" ") for line in lines)
-    return tags.get(names[0]) == upstream and (not hipified or names[1] in tags)
+    tags = trees.read_tags(git)
+    return tags[0] == upstream and (not hipified or bool(tags[1]))
 
 
 def tag_unchanged(git: Git, head: str) -> None:
     """Tag what hipify made where it changed nothing."""
-    name = f"refs/tags/{checkout_state.HIPIFY_TAG}"
-    tagged = git.text("for-each-ref", "--format=%(objectname)", name)
+    tagged = trees.read_tags(git)[1]
     if not tagged or not _holds_tag(git, tagged, head):
-        git.text("update-ref", name, head)
+        git.text("update-ref", f"refs/tags/{checkout_state.HIPIFY_TAG}", head)
 
 
 def _holds_tag(git: Git, tagged: str, head: str) -> bool:
@@ -300,6 +297,30 @@ def _holds_tag(git: Git, tagged: str, head: str) -> bool:
     What came after it is somebody's work, and that work is what lies between the tag and HEAD.
     """
     return tagged == head or git.succeeds("merge-base", "--is-ancestor", tagged, head)
+
+
+def require_tags(part: trees.TreePart) -> tuple[str, str]:
+    """Return what the two tags of a repository name; the second is empty without that tag.
+
+    Raises SourceError without upstream's, and where HEAD is not on top of that.
+    """
+    upstream, hipified = trees.read_tags(part.git)
+    if not upstream:
+        raise errors.SourceError(
+            f"{part.git.directory} has no tag {checkout_state.UPSTREAM_TAG}",
+            tip="`checkout` sets it, and `sources hipify` in a clone of yours",
+        )
+    require_below(part, checkout_state.UPSTREAM_TAG, upstream)
+    return upstream, hipified
+
+
+def require_below(part: trees.TreePart, tag: str, commit: str) -> None:
+    """Raise SourceError where HEAD is not on top of what a tag names."""
+    if not part.git.succeeds("merge-base", "--is-ancestor", commit, part.head):
+        raise errors.SourceError(
+            f"HEAD of {part.git.directory} is not on top of {tag}",
+            tip=f"`git rebase --onto {tag} <where your work begins>`, or run `checkout` again",
+        )
 
 
 def check_branch_name(git: Git, branch: str) -> None:

@@ -195,18 +195,7 @@ def _find_upstream(part: trees.TreePart, *, ours: bool) -> tuple[str, frozenset[
 
     What lies below the hipify of TheRock's scripts is theirs; in a tree of ours, patches bear our name.
     """
-    git, names = part.git, (checkout_state.UPSTREAM_TAG, checkout_state.HIPIFY_TAG)
-    upstream, hipified = (git.text("for-each-ref", "--format=%(objectname)", f"refs/tags/{n}") for n in names)
-    if not upstream:
-        raise errors.SourceError(
-            f"{git.directory} has no tag {names[0]}",
-            tip="`checkout` sets it, and `sources hipify` in a clone of yours",
-        )
-    if not git.succeeds("merge-base", "--is-ancestor", upstream, "HEAD"):
-        raise errors.SourceError(
-            f"HEAD of {git.directory} is not on top of {names[0]}",
-            tip=f"`git rebase --onto {names[0]} <where your work begins>`, or run `checkout` again",
-        )
+    git, (upstream, hipified) = part.git, commits.require_tags(part)
     if ours or not hipified or git.succeeds("rev-parse", "-q", "--verify", checkout_state.HIPIFIED_REF):
         return upstream, frozenset()
     return upstream, frozenset(git.text("rev-list", f"{upstream}..{hipified}").split())

@@ -448,12 +448,11 @@ def _tag_upstream_of(part: trees.TreePart) -> str:
 
     A commit of somebody's own is not upstream's.
     """
-    name = f"refs/tags/{checkout_state.UPSTREAM_TAG}"
-    tagged = part.git.text("for-each-ref", "--format=%(objectname)", name)
+    tagged = trees.read_tags(part.git)[0]
     if tagged and (part.path or part.git.succeeds("merge-base", "--is-ancestor", tagged, part.head)):
         return tagged
     upstream = part.head if part.path else commits.find_upstream_commit(part.git, part.head)
-    part.git.text("update-ref", name, upstream)
+    part.git.text("update-ref", f"refs/tags/{checkout_state.UPSTREAM_TAG}", upstream)
     return upstream
 
 

@@ -392,10 +392,12 @@ def save_patches(project: Project, directory: Path, folder: Path, *, env: Mappin
         state = checkout_state.read_state(git_dir)
         parts = trees.list_repositories(git)
         _require_settled_tree(git, parts, state)
-        tags = {part.path: _read_tags(part) for part in parts if part.head}
+        tags = {part.path: commits.require_tags(part) for part in parts if part.head}
         old, saved = read_patch_set(folder), list[Patch]()
         for part in (part for part in parts if part.head):
             upstream, hipified = tags[part.path]
+            if hipified:
+                commits.require_below(part, checkout_state.HIPIFY_TAG, hipified)
             boundary = hipified or part.head
             saved += _make_series(part, "base", upstream, upstream, boundary)
             if tags[""][1]:
@@ -463,24 +465,6 @@ def _require_settled_tree(
             f"{git.directory} has changes that are not committed: {', '.join(changed[:5])}{more}",
             tip="commit them, one commit a patch, or put them away with `git stash -u`",
         )
-
-
-def _read_tags(part: trees.TreePart) -> tuple[str, str]:
-    """Return what the two tags of a repository name; the second is empty without that tag."""
-    names = (checkout_state.UPSTREAM_TAG, checkout_state.HIPIFY_TAG)
-    form = "--format=%(objectname)"
-    upstream, hipified = (part.git.text("for-each-ref", form, f"refs/tags/{name}") for name in names)
-    if not upstream:
-        raise errors.SourceError(
-            f"{part.git.directory} has no tag {names[0]}", tip="run `checkout` first; it sets it"
-        )
-    for name, commit in zip(names, (upstream, hipified), strict=True):
-        if commit and not part.git.succeeds("merge-base", "--is-ancestor", commit, part.head):
-            raise errors.SourceError(
-                f"HEAD of {part.git.directory} is not on top of {name}",
-                tip=f"`git rebase --onto {name} <where your work begins>`, or run `checkout` again",
-            )
-    return upstream, hipified
 
 
 def _make_series(part: trees.TreePart, stage: str, upstream: str, start: str, end: str) -> list[Patch]:

@@ -129,18 +129,17 @@ def _read_hipify_way(git: Git, state: checkout_state.CheckoutState | None) -> st
     """Say how a tree was hipified, as in the state; in another program's, the tag tells."""
     if state is not None:
         return state.hipify
-    return "committed" if checkout_state.HIPIFY_TAG in _read_tags(git) else "no"
+    return "committed" if trees.read_tags(git)[1] else "no"
 
 
 def _read_repository_status(
     part: trees.TreePart, state: checkout_state.CheckoutState | None, untouched: bool
 ) -> RepositoryStatus:
     trees.require_commit(part)
-    git, head, tags = part.git, part.head, _read_tags(part.git)
+    git, head, (tagged, hipified) = part.git, part.head, trees.read_tags(part.git)
     recorded = state.left.get(part.path) if state is not None else None
-    upstream = recorded.upstream if recorded is not None else tags.get(checkout_state.UPSTREAM_TAG) or head
+    upstream = recorded.upstream if recorded is not None else tagged or head
     end = recorded.head if recorded is not None else head
-    hipified = tags.get(checkout_state.HIPIFY_TAG, "")
     if hipified not in ("", end) and not git.succeeds("merge-base", "--is-ancestor", hipified, end):
         hipified = ""
     is_ours = recorded is not None  # that patches bear our name; in a tree of TheRock's scripts they do not
@@ -158,13 +157,6 @@ def _read_repository_status(
         commits = [] if untouched else own_changes.list_own_commits(part, state, upstream)
     files = [] if untouched else own_changes.list_own_changes(part, state)
     return RepositoryStatus(part.path, upstream, head, len(base), len(above), tuple(commits), tuple(files))
-
-
-def _read_tags(git: Git) -> dict[str, str]:
-    """Return those of our two tags that there are, and what they name."""
-    names = [f"refs/tags/{name}" for name in (checkout_state.UPSTREAM_TAG, checkout_state.HIPIFY_TAG)]
-    lines = git.text("for-each-ref", "--format=%(refname) %(objectname)", *names).splitlines()
-    return {name.removeprefix("refs/tags/"): commit for name, commit in (line.split(" ") for line in lines)}
 
 
 def _list_patches(git: Git, start: str, end: str, *, applied: bool) -> list[str]:

@@ -193,6 +193,14 @@ def is_on_branch(part: TreePart) -> bool:
     return (part.git_dir / "HEAD").read_text(encoding="utf-8", errors="surrogateescape").startswith("ref:")
 
 
+def read_tags(git: Git) -> tuple[str, str]:
+    """Return the commits that the two tags of a repository name, upstream's and hipify's; "" for no tag."""
+    names = [f"refs/tags/{name}" for name in (checkout_state.UPSTREAM_TAG, checkout_state.HIPIFY_TAG)]
+    lines = git.text("for-each-ref", "--format=%(refname) %(objectname)", *names).splitlines()
+    tags = dict(line.split(" ") for line in lines)
+    return tags.get(names[0], ""), tags.get(names[1], "")
+
+
 def has_head_commit(git: Git) -> bool:
     """Tell whether HEAD names a commit (a repository just made has none)."""
     return git.succeeds("rev-parse", "-q", "--verify", "HEAD^{commit}")
@@ -480,10 +488,7 @@ def identify_parts(parts: Sequence[TreePart]) -> TreeIdentity:
             f"the checkout in {directory} was interrupted", tip="run `checkout` again; it continues"
         )
     tree = hash_files(parts, state)
-    tag = f"refs/tags/{checkout_state.UPSTREAM_TAG}"
-    upstream = (
-        state.upstream if state is not None else git.text("for-each-ref", "--format=%(objectname)", tag)
-    )
+    upstream = state.upstream if state is not None else read_tags(git)[0]
     ours = state is not None and state.operation is None and state.identity == tree
     epoch = int(git.text("rev-list", "--timestamp", "-1", part.head, "--").split(" ")[0])
     source = _find_source_commit(git, part.head, upstream)
