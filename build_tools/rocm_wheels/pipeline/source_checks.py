@@ -291,6 +291,6 @@ def _compare_tree(
     look = SourceLook(parts, trees.identify_parts(parts))
     if (look.identity.commit, look.identity.tree) != (state.left[""].head, state.identity):
         faults.append("it was changed since its checkout (its `status` says how)")
-    if hipify.is_foreign_build_env(tree, parts[0].git_dir):
+    if hipify.whose_build_env(load_project(name), tree) == "theirs":
         faults.append(f"its {hipify.BUILD_ENV_FILE} is not the one of its checkout")
     return faults, look

@@ -446,9 +446,8 @@ class _TreeCheckout:
             return False
         if not commits.is_tagged(git, commit, hipified=state.hipify == "committed"):
             return False
-        if not hipify.is_build_env_current(
-            request.project, request.directory, self.git_dir, hipified=request.hipify
-        ):
+        wanted = "ours" if request.hipify and request.project.hipify.variables is not None else ""
+        if hipify.whose_build_env(request.project, request.directory) not in ("theirs", wanted):
             return False
         now = trees.read_current_tree(disable_private_filters(git), state)
         return now == (state.left[""].head, state.identity)

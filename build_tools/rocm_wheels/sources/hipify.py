@@ -6,8 +6,7 @@ the user's own work is never mixed in.
 
 For projects that are told by variables, a checkout leaves ``build_env.json`` in the tree for the build. git
 does not see the file (``info/exclude`` of the repository): HEAD stays the upstream commit, which is in
-Triton's version, and the tree counts as unchanged. What we wrote last is noted inside the repository, so
-that a file of the user's own is told apart and kept.
+Triton's version, and the tree counts as unchanged. A file with anything else in it is the user's, and kept.
 """
 
 from __future__ import annotations
@@ -31,57 +30,34 @@ if TYPE_CHECKING:
 BUILD_ENV_FILE = "build_env.json"
 
 
-def is_build_env_current(project: Project, directory: Path, git_dir: Path, *, hipified: bool) -> bool:
-    """Tell whether the file is as a checkout leaves it; ``git_dir`` is the git directory.
+def whose_build_env(project: Project, directory: Path) -> str:
+    """Say whose file lies in a tree: ``ours``, with what the recipe says, ``theirs``, "" for no file.
 
-    ``hipified``: the checkout hipifies, which for such a project is to leave the file.
+    Of a project that is told nothing by variables, no build reads the file: it does not matter there.
     """
-    current, noted, _ = _read_build_env(directory, git_dir)
-    return (current is not None and current != noted) or current == _format_build_env(project, hipified)
-
-
-def is_foreign_build_env(directory: Path, git_dir: Path) -> bool:
-    """Tell whether the file is there and not as a checkout of ours left it."""
-    current, noted, _ = _read_build_env(directory, git_dir)
-    return current is not None and current != noted
+    file = directory / BUILD_ENV_FILE
+    if project.hipify.variables is None or not file.is_file():
+        return ""
+    return "ours" if file.read_bytes() == _format_build_env(project.hipify.variables) else "theirs"
 
 
 def write_build_env(git: Git, git_dir: Path, project: Project, *, hipified: bool) -> None:
-    """Write, renew or remove the file; one that we did not write stays, and that is said."""
-    directory = git.directory
-    current, noted, note = _read_build_env(directory, git_dir)
-    content = _format_build_env(project, hipified)
-    if project.hipify.by != "variables" and noted is None:
-        return
-    if current is not None and current not in (noted, content):
-        log.log_warning(
-            f"{directory / BUILD_ENV_FILE} is not ours; it is left as it is, and the build reads it"
-        )
-    elif content is None:
-        (directory / BUILD_ENV_FILE).unlink(missing_ok=True)
-        note.unlink(missing_ok=True)
-    else:
+    """Write or remove the file; one with something else in it stays, and that is said."""
+    file, variables = git.directory / BUILD_ENV_FILE, project.hipify.variables
+    whose = whose_build_env(project, git.directory)
+    if whose == "theirs":
+        log.log_warning(f"{file} is not ours; it is left as it is, and the build reads it")
+    elif hipified and variables is not None:
         _exclude_from_git(git, git_dir)
-        write_atomically(note, content)
-        if current != content:
-            write_atomically(directory / BUILD_ENV_FILE, content)
+        if not whose:
+            write_atomically(file, _format_build_env(variables))
             log.log_note(f"variables for the build of {project.name}: {BUILD_ENV_FILE} in its tree")
+    elif whose:
+        file.unlink()
 
 
-def _read_build_env(directory: Path, git_dir: Path) -> tuple[str | None, str | None, Path]:
-    """Return the file's content, what we wrote last, and where that is noted (``None``: no file)."""
-    note = git_dir / checkout_state.OWN_FOLDER / BUILD_ENV_FILE
-    contents = [
-        path.read_text(encoding="utf-8", errors="surrogateescape") if path.is_file() else None
-        for path in (directory / BUILD_ENV_FILE, note)
-    ]
-    return contents[0], contents[1], note
-
-
-def _format_build_env(project: Project, hipified: bool) -> str | None:
-    if not hipified or project.hipify.variables is None:
-        return None
-    return json.dumps(dict(project.hipify.variables), indent=2, sort_keys=True) + "\n"
+def _format_build_env(variables: Mapping[str, str]) -> bytes:
+    return (json.dumps(dict(variables), indent=2, sort_keys=True) + "\n").encode("ascii")
 
 
 def _exclude_from_git(git: Git, git_dir: Path) -> None:
