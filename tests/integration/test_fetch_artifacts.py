@@ -186,7 +186,8 @@ def test_a_page_is_read_and_zstd_preferred(
 ) -> None:
     other = packed_tree(tmp_path / "xz", form="xz")
     only = {name: content for name, content in other.items() if "prim" in name}
-    server.files |= {**other, "index.html": page(sorted({*files, *other}))}
+    links = page(sorted({*files, *other})) + b'<a href="http://[x/">no URL</a>'
+    server.files |= {**other, "index.html": links}
     got, _ = fetch("--source", f"{server.url}/index.html")
     assert len(got) == 8 and {name.rpartition(".")[2] for name in names(server)} == {"zst"}
     server.files = {**only, "index.html": page([name for name in only if not name.endswith("sum")])}
@@ -242,6 +243,8 @@ def test_what_is_asked_for_and_not_there_is_an_error(
         ["--source", "s3://"],
         ["--source", "s3://key:secret/bucket"],
         ["--source", "gopher://x"],
+        ["--source", "http://[x"],
+        ["--source", "file://[x"],
         ["--source", "x", "("],
         ["--source", "x", "--gfx", "mi999"],
     ],

@@ -217,6 +217,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"rocm_spec": "==7.1.0; print()"}, "is not a version specifier"),
     ({"extras": ("device-gfx942]",)}, "'device-gfx942]' is not the name of an extra"),
     ({"find_links": "/no/such/folder"}, "--find-links /no/such/folder is not a folder"),
+    ({"find_links": "file://[x"}, "--find-links file://[x is not a folder"),
     ({"python": Path("/no/python")}, "there is no Python at /no/python"),
     ({"rocm_spec": "==6.0"}, "resolving rocm[devel,libraries]==6.0 from "),
     ({"extras": ("device-gfx90a",)}, "[devel,device-gfx90a,libraries]==7.1.0 has no extra device-gfx90a"),

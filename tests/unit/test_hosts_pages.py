@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from servers import machine
 
+from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.index import reader
 from rocm_wheels.user import candidates, choose, environment, installed_packages, package_set, plan_reader
@@ -103,3 +104,9 @@ def test_a_wheel_that_does_not_say_what_it_wants_is_no_reason_to_take_that_for_t
     web.fetch_metadata_and_variant = texts  # type: ignore[method-assign]
     with pytest.raises(reader.UnreachableError, match="the server is silent"):
         choose.choose_wheels(["torch"], INDEX, machine("gfx942"), web)
+
+
+@pytest.mark.parametrize("index", ["http://[x", "file://[x", "https://[x/links.html"])
+def test_what_is_no_url_of_an_index_is_told(index: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert boundary.run_command(main.cli, ["choose", "--gfx", "gfx942", "--index-url", index, "torch"]) == 2
+    assert f"{index} is not the URL of an index" in capsys.readouterr().err

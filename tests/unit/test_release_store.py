@@ -99,6 +99,7 @@ def test_a_url_says_which_store(tmp_path: Path) -> None:
         (" ", "no name"),
         ("file://data/store", "is no folder of this machine"),
         ("file://", "is no folder of this machine"),
+        ("file://[x/", "is no folder of this machine"),
         (f"{tmp_path.as_uri()}?a=b", "is no folder of this machine"),
         ("~nobody-has-this-name/store", "is in the home of nobody"),
     ):

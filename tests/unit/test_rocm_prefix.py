@@ -68,6 +68,7 @@ WRONG: list[tuple[Callable[[Path], object], type[errors.RocmWheelsError], str]] 
     (shutil.rmtree, errors.UsageError, "there is no folder"),
     (lambda root: shutil.rmtree(root / "include"), errors.SdkError, "no include/hip"),
     (lambda root: (root / ".info/version").unlink(), errors.SdkError, "does not say which ROCm"),
+    (lambda root: (root / ".info/version").write_bytes(b"\xff"), errors.SdkError, "does not say which ROCm"),
     (lambda root: (root / "bin/hipcc").unlink(), errors.SdkError, "no bin/hipcc"),
     (lambda root: shutil.rmtree(root / "lib/cmake"), errors.SdkError, "no lib/cmake"),
     (lambda root: shutil.rmtree(root / "lib/llvm/amdgcn"), errors.SdkError, "no device libraries"),

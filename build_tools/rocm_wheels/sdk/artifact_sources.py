@@ -76,12 +76,14 @@ def list_source(location: str, env: Mapping[str, str]) -> ArtifactSource:
 
     Raises UsageError for what is no such place, SdkError where it cannot be listed.
     """
-    scheme = urlsplit(location).scheme
+    try:
+        scheme, path = urlsplit(location).scheme, reader.path_of_url(location)
+    except ValueError:  # of brackets, say
+        scheme, path = "", None
     if scheme == "s3":
         return _list_bucket(location, env)
     if scheme in ("http", "https"):
         return _list_page(location)
-    path = reader.path_of_url(location)
     if path is None and ("://" in location or not location.strip()):
         raise errors.UsageError(
             f"--source {location!r} is no place", tip="s3://bucket/folder, https://…, or a folder"
@@ -135,7 +137,10 @@ def _list_page(url: str) -> ArtifactSource:
     place = urlsplit(urljoin(url, "."))
     names = []
     for link in _LINK.finditer(text):
-        parts = urlsplit(urljoin(url, html.unescape(link["target"])))
+        try:
+            parts = urlsplit(urljoin(url, html.unescape(link["target"])))
+        except ValueError:
+            continue  # no URL
         folder, _, name = parts.path.rpartition("/")
         if name and (parts.netloc, f"{folder}/") == (place.netloc, place.path):
             names.append(unquote(name))

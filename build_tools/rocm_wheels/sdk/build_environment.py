@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from rocm_wheels.core import errors, log, shell
 from rocm_wheels.core.files import lock_folder, write_atomically, write_json_file
@@ -98,9 +98,10 @@ class EnvironmentSpec:
     @property
     def local_folder(self) -> Path | None:
         """The folder that ``find_links`` names, if it is one of this machine."""
-        if self.find_links and self.find_links.startswith("file://"):
-            return Path(unquote(urlsplit(self.find_links).path))
-        return Path(self.find_links) if self.find_links and "://" not in self.find_links else None
+        links = self.find_links or ""
+        if match := re.fullmatch(r"file://[^/]*(/[^?#]*).*", links):
+            return Path(unquote(match[1]))
+        return Path(links) if links and ("://" not in links or links.startswith("file:")) else None
 
     @property
     def local_packages(self) -> tuple[str, ...]:

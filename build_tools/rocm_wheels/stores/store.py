@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
-from urllib.parse import urlsplit
 
 from rocm_wheels.core import errors, files, parallel, retry, shell
 
@@ -351,13 +350,14 @@ def open_store(url: str, env: Mapping[str, str]) -> Store:
     if scheme == "file":
         from urllib.request import url2pathname
 
-        parts = urlsplit(url)
-        if parts.netloc not in ("", "localhost") or parts.query or parts.fragment or not parts.path:
+        match = re.fullmatch(r"file:(?://(?:localhost)?(?=/)|(?!//))(/[^?#]*)", url, re.IGNORECASE)
+        if match is None:
+            rest = re.split("[?#]", url.partition(":")[2].lstrip("/"))[0]
             raise errors.UsageError(
                 f"{shell.hide_credentials(url)} is no folder of this machine",
-                tip=f"three slashes, and a whole path: file:///{parts.netloc}{parts.path}",
+                tip=f"three slashes, and a whole path: file:///{rest}",
             )
-        folder = Path(url2pathname(parts.path))
+        folder = Path(url2pathname(match[1]))
     elif "://" in url:
         fault = f"is not a store: {scheme}:// is not supported"
         raise errors.UsageError(f"{shell.hide_credentials(url)} {fault}", tip=example)

@@ -29,7 +29,10 @@ _ABSENT_STATUSES = (403, *_GONE_STATUSES)  # S3, and so download.pytorch.org, sa
 
 def is_page_url(index: str) -> bool:
     """Tell whether this is the URL of one page that lists wheels (``…/links.html``)."""
-    parts = urlsplit(index)
+    try:
+        parts = urlsplit(index)
+    except ValueError:  # no URL: who opens the index says so
+        return False
     return parts.scheme in ("http", "https", "file") and parts.path.endswith((".html", ".htm"))
 
 
