@@ -326,6 +326,8 @@ def test_a_template_lists_what_build_files_read(
     assert "my_pkg" in capsys.readouterr().out
     assert boundary.run_command(main.cli, ["recipe", "new", "my-pkg", "--from", "tree"]) == 2
     assert boundary.run_command(main.cli, ["recipe", "new", "other", "--from", "gone"]) == 2
+    for name in ("../outside", "a b", ".x", ""):
+        assert boundary.run_command(main.cli, ["recipe", "new", name]) == 2
     assert not (tmp_path / "recipes/other.yaml").exists()
     assert boundary.run_command(main.cli, ["recipe", "new", "plain"]) == 0
     assert project.load_project("plain", tmp_path / "recipes").hipify.by == "none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -124,6 +125,10 @@ def new_command(name: str, source: Path | None) -> None:
     from rocm_wheels.sources import draft_recipe
 
     name = name.replace("-", "_")
+    if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):
+        raise errors.UsageError(
+            f"{name!r} is no name of a recipe", tip="use letters, digits and _, after a letter"
+        )
     if (recipe := project_names.find_recipes().get(name)) is not None:
         raise errors.UsageError(f"there is a recipe of {name} already: {recipe.path}", tip="change that one")
     path = Path("recipes") / f"{name}.yaml"
