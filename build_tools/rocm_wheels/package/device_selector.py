@@ -43,15 +43,9 @@ def make_selector(host: str, wheel: str, requires_python: str, targets: Sequence
     name = replace(fields, distribution=project.replace("-", "_"), build=build, label="")
     extras = f"[{','.join(map(device_names.make_device_extra, targets))}]" if targets else ""
     version = dist_info.parse_wheel_name(wheel).version
-    metadata = [
-        "Metadata-Version: 2.4",
-        f"Name: {project}",
-        f"Version: {version}",
-        f"Summary: Brings device code of {host} for {' '.join(targets) or 'no target'}",
-        *([f"Requires-Python: {requires_python}"] if requires_python else []),
-        f"Requires-Dist: {host}{extras} == {version}",
-    ]
-    text = "".join(f"{line}\n" for line in metadata).encode()
+    summary = f"Brings device code of {host} for {' '.join(targets) or 'no target'}"
+    requirement = f"{host}{extras} == {version}"
+    text = metadata_wheel.format_metadata_text(project, version, summary, requires_python, [requirement])
     return Selector(name.file_name, metadata_wheel.make_metadata_wheel(name.file_name, text), text)
 
 

@@ -461,17 +461,14 @@ class _WheelSplitter:
         distribution = device_names.make_device_name(self._metadata.name, key)
         escaped = distribution.replace("-", "_")
         parents = device_names.get_package_chain(key)[1:] if key in members else ()
-        metadata = [
-            "Metadata-Version: 2.4",
-            f"Name: {distribution}",
-            f"Version: {self._metadata.version}",
-            f"Summary: Device code of {self._metadata.name} for {' '.join(members) or key}",
-            *([f"Requires-Python: {python}"] if (python := str(self._metadata.requires_python)) else []),
-            f"Requires-Dist: {self._metadata.name} == {self._metadata.version}",
-        ]
-        if key in members and is_for_target and (version := self._rocm_version):
-            metadata.append(f"Requires-Dist: rocm-sdk-device-{key} == {version}")
-        metadata += [f"Requires-Dist: {self._require_device(p)}" for p in parents if p in self._keys]
+        host, version = self._metadata.name, self._metadata.version
+        requires = [f"{host} == {version}"]
+        if key in members and is_for_target and self._rocm_version:
+            requires.append(f"rocm-sdk-device-{key} == {self._rocm_version}")
+        requires += [self._require_device(parent) for parent in parents if parent in self._keys]
+        summary = f"Device code of {host} for {' '.join(members) or key}"
+        python = str(self._metadata.requires_python)
+        metadata = metadata_wheel.format_metadata_text(distribution, version, summary, python, requires)
         return DevicePlan(
             name=distribution,
             file=replace(self._name, distribution=escaped).file_name,
@@ -479,7 +476,7 @@ class _WheelSplitter:
             files=len(files),
             size=sum(member.entry.compressed for member in [*stored.values(), *files.values()]),
             stored={**stored, **files},
-            texts=self._make_texts(distribution, _join_lines(metadata), members),
+            texts=self._make_texts(distribution, metadata, members),
         )
 
     def _iterate_archive(
@@ -544,10 +541,6 @@ def _read_objects(bundle: BundlePlace) -> Iterator[tuple[code_objects.TargetId, 
                 f"{bundle.bundle.place}: {name} is no code object of a GPU, and archives hold nothing else"
             )
         yield target, content
-
-
-def _join_lines(lines: Iterable[str]) -> bytes:
-    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _make_entry(name: str, mode: int = 0) -> zip_format.ZipEntry:

@@ -6,15 +6,26 @@ Members are stored, and dated alike: the same METADATA gives the same bytes on e
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from hashlib import sha256
 from itertools import product
 
 from rocm_wheels.wheels import dist_info, zip_format
 
 
-def format_wheel_text(fields: dist_info.WheelNameFields) -> bytes:
-    """Return the WHEEL file of a wheel with such a name that is installed beside compiled modules."""
-    lines = ["Wheel-Version: 1.0", "Generator: rocm-wheels", "Root-Is-Purelib: false"]
+def format_metadata_text(
+    name: str, version: object, summary: str, requires_python: str, requires: Iterable[str]
+) -> bytes:
+    """Return METADATA of a part of another wheel; ``requires_python`` is "" where none is stated."""
+    lines = ["Metadata-Version: 2.4", f"Name: {name}", f"Version: {version}", f"Summary: {summary}"]
+    lines += [f"Requires-Python: {requires_python}"] if requires_python else []
+    lines += [f"Requires-Dist: {requirement}" for requirement in requires]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def format_wheel_text(fields: dist_info.WheelNameFields, *, pure: bool = False) -> bytes:
+    """Return WHEEL of a wheel with such a name; ``pure``: it is not installed beside compiled modules."""
+    lines = ["Wheel-Version: 1.0", "Generator: rocm-wheels", f"Root-Is-Purelib: {str(pure).lower()}"]
     lines += [f"Build: {fields.build}"] if fields.build else []
     tags = product(*(part.split(".") for part in (fields.python, fields.abi, fields.platform)))
     lines += [f"Tag: {'-'.join(tag)}" for tag in tags]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rocm_wheels.core import errors, files
-from rocm_wheels.wheels import dist_info, rewrite, stored_member, zip_format
+from rocm_wheels.wheels import dist_info, metadata_wheel, rewrite, stored_member, zip_format
 
 DEFAULT_EPOCH = 1_580_601_600
 """2020-02-02, when ``SOURCE_DATE_EPOCH`` says nothing else."""
@@ -117,15 +117,13 @@ def _format_metadata(plan: WheelPlan) -> dict[str, PlannedMember]:
         lines += [f"Requires-Dist: {_add_extra_marker(requirement, extra)}" for requirement in requirements]
     if plan.description:
         lines += ["Description-Content-Type: text/markdown", "", plan.description.rstrip()]
-    pure = plan.tag.endswith("-any")
-    wheel = (
-        f"Wheel-Version: 1.0\nGenerator: rocm-wheels\nRoot-Is-Purelib: {str(pure).lower()}\nTag: {plan.tag}\n"
-    )
-    texts = {"METADATA": "\n".join(lines) + "\n", "WHEEL": wheel}
+    fields = dist_info.split_wheel_name(plan.file_name)
+    wheel = metadata_wheel.format_wheel_text(fields, pure=fields.platform == "any")
+    texts = {"METADATA": ("\n".join(lines) + "\n").encode(), "WHEEL": wheel}
     if plan.scripts:
         scripts = [f"{name} = {target}" for name, target in sorted(plan.scripts.items())]
-        texts["entry_points.txt"] = "[console_scripts]\n" + "\n".join(scripts) + "\n"
-    return {f"{plan.dist_info}/{name}": PlannedMember(text.encode()) for name, text in sorted(texts.items())}
+        texts["entry_points.txt"] = ("[console_scripts]\n" + "\n".join(scripts) + "\n").encode()
+    return {f"{plan.dist_info}/{name}": PlannedMember(text) for name, text in sorted(texts.items())}
 
 
 def _add_extra_marker(requirement: str, extra: str) -> str:
