@@ -14,7 +14,7 @@ import re
 import types
 from collections.abc import Mapping
 from dataclasses import is_dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -206,6 +206,30 @@ def _parse_age(value: object) -> object:
         words = "a number of hours, days or weeks: 36h, 14d, 2w"
         raise PydanticCustomError(_SPELLING_ERROR, "it must be {words}", {"words": words})
     return int(match[1]) * _AGE_UNITS[match[2]]
+
+
+_MOMENT_FORM = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def format_moment(moment: datetime) -> str:
+    """Return a moment as documents have it, in UTC: ``2026-11-21T12:00:00Z``."""
+    return moment.astimezone(timezone.utc).strftime(_MOMENT_FORM)
+
+
+def parse_moment(text: str) -> datetime:
+    """Return the moment that a document says. Raises ValueError for any other form."""
+    moment = datetime.strptime(text, _MOMENT_FORM).replace(tzinfo=timezone.utc)
+    if format_moment(moment) != text:
+        raise ValueError("it must be a time such as 2026-11-21T12:00:00Z")
+    return moment
+
+
+def _check_moment(text: str) -> str:
+    parse_moment(text)
+    return text
+
+
+MomentText = Annotated[str, AfterValidator(_check_moment)]
 
 
 def format_age(age: timedelta) -> str:

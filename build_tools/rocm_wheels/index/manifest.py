@@ -16,7 +16,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -28,7 +28,6 @@ from rocm_wheels.models import lock
 
 MANIFEST_SUFFIX = ".manifest.json"
 MANIFEST_NAMESPACE = "manifest@rocm-wheels"
-_TIME_FORM = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class Manifest(records.Record):
@@ -42,14 +41,14 @@ class Manifest(records.Record):
     family: str
     channel: str
     version: int = Field(ge=1)
-    issued: str
-    expires: str
+    issued: records.MomentText
+    expires: records.MomentText
     document: lock.Sha256Digest
     files: dict[str, lock.Sha256Digest]
 
     def find_time_fault(self, now: datetime) -> str:
         """Return why it does not hold any more at a time, "" while it does."""
-        is_valid = now < parse_manifest_time(self.expires)
+        is_valid = now < records.parse_moment(self.expires)
         return "" if is_valid else f"it has expired: it was valid to {self.expires}"
 
     def states_document(self, document: bytes) -> bool:
@@ -85,16 +84,6 @@ def digest_pages(pages: Mapping[str, bytes], folder: str = "") -> dict[str, str]
     return {path.removeprefix(folder): hashlib.sha256(content).hexdigest() for path, content in pages.items()}
 
 
-def format_manifest_time(moment: datetime) -> str:
-    """Return a time in UTC as manifests say it."""
-    return moment.astimezone(timezone.utc).strftime(_TIME_FORM)
-
-
-def parse_manifest_time(text: str) -> datetime:
-    """Return the time that a manifest says. Raises ValueError for another form."""
-    return datetime.strptime(text, _TIME_FORM).replace(tzinfo=timezone.utc)
-
-
 def sign_manifest(manifest: Manifest, key: Path, env: Mapping[str, str]) -> bytes:
     """Return the file of a manifest, signed by a key. Raises UsageError as ``sign_content`` does."""
     payload = manifest.model_dump_json(by_alias=True, indent=1) + "\n"
@@ -108,14 +97,10 @@ def parse_manifest(content: bytes, where: str) -> tuple[Manifest, ssh_signature.
     try:
         signed = _SignedManifest.model_validate_json(content)
         manifest = Manifest.model_validate_json(signed.payload)
-        parse_manifest_time(manifest.issued)
-        parse_manifest_time(manifest.expires)
     except ValidationError as cause:
         raise errors.DataError(
             f"{where} is no signed manifest: {records.summarize_faults(cause, Manifest)}"
         ) from None
-    except ValueError as cause:
-        raise errors.DataError(f"{where} is no signed manifest: {cause}") from None
     return manifest, ssh_signature.SshSignature(signed.key, signed.signature)
 
 

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
-from rocm_wheels.core import errors, ssh_signature
+from rocm_wheels.core import errors, records, ssh_signature
 from rocm_wheels.index import manifest
 from rocm_wheels.stores.store import Store, read_or_none
 
@@ -136,7 +136,7 @@ class ManifestKeeper:
             return False
         found, tag, version = self.read()
         if found is not None and found.states_document(document) and found.files == files:
-            left = manifest.parse_manifest_time(found.expires) - signer.now
+            left = records.parse_moment(found.expires) - signer.now
             if left >= signer.valid_for / 2:
                 return False
         self._write(document, files, tag, version)
@@ -150,8 +150,8 @@ class ManifestKeeper:
                 family=self.family,
                 channel=self.channel,
                 version=max(version + 1, int(signer.now.timestamp())),
-                issued=manifest.format_manifest_time(signer.now),
-                expires=manifest.format_manifest_time(signer.now + signer.valid_for),
+                issued=records.format_moment(signer.now),
+                expires=records.format_moment(signer.now + signer.valid_for),
                 document=hashlib.sha256(document).hexdigest(),
                 files=dict(sorted(files.items())),
             ),

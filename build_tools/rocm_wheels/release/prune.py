@@ -150,11 +150,7 @@ class Pruner:
         return reasons
 
     def _find_age_reason(self, document: wheel_set.SetDocument) -> str:
-        try:
-            age = self.now - datetime.fromisoformat(document.created.replace("Z", "+00:00"))
-        except (ValueError, TypeError):
-            message = f"{document.id} does not say when it was made: {document.created!r}"
-            raise errors.DataError(message) from None
+        age = self.now - document.moment
         if age < self.retention.keep_for:
             return f"younger than {records.format_age(self.retention.keep_for)}"
         if age < self.retention.keep_passed_for and self._has_passed(document):

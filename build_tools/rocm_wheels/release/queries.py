@@ -166,8 +166,8 @@ def list_open_sets(query: StoreQuery, name: str) -> list[wheel_set.SetDocument]:
             if local.startswith(name):
                 newest[torch, wheel_set.find_set_platform(document)] = document
         for document in newest.values():
-            created = datetime.fromisoformat(document.created.replace("Z", "+00:00"))
-            if document.id not in {*channel.shown, *channel.demoted} and query.now - created <= _OPEN_FOR:
+            age = query.now - document.moment
+            if document.id not in {*channel.shown, *channel.demoted} and age <= _OPEN_FOR:
                 open_sets.append(document)
     return open_sets
 

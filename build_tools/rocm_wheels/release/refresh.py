@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from rocm_wheels.core import parallel, tables
+from rocm_wheels.core import parallel, records, tables
 from rocm_wheels.index import manifest, signing
 from rocm_wheels.index.folder import HTML_PAGE, METADATA_SUFFIX
 from rocm_wheels.models import facts, project_names
@@ -218,7 +218,7 @@ class Refresher:
 
     def make_promoter(self, paths: FamilyPaths, channel: str) -> channels.Promoter:
         """Return one who changes a channel in the same name, at the same moment, with the same key."""
-        actor = channels.ChannelActor(self.by, f"{self.now:%Y-%m-%dT%H:%M:%SZ}")
+        actor = channels.ChannelActor(self.by, records.format_moment(self.now))
         others = self.policy.other_indexes
         return channels.Promoter(self.store, paths, channel, actor, self.signer, others)
 

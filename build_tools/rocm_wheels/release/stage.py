@@ -576,7 +576,8 @@ def _find_begun(store: Store, plan: StagePlan) -> str | None:
     path = f"{plan.index}{plan.document.projects[0]}/{JSON_PAGE}"
     try:
         content = store.read(path).content
-        when = wheel_set.check_moment(str(json.loads(content)["files"][0]["upload-time"]))
+        when = str(json.loads(content)["files"][0]["upload-time"])
+        records.parse_moment(when)
     except (stores.NotInStoreError, ValueError, LookupError, TypeError, RecursionError):
         return None
     return when if plan.make_pages(when)[path] == content else None  # else it is not ours

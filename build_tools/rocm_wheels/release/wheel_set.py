@@ -17,7 +17,7 @@ import json
 import re
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Literal, get_args
 
@@ -39,7 +39,6 @@ from rocm_wheels.variants.document import NULL_LABEL
 from rocm_wheels.wheels import dist_info, python_tags
 
 SetLayout = Literal["per-family", "multi-arch", "variants"]
-_MOMENT_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 SET_LAYOUTS: tuple[SetLayout, ...] = ("per-family", "multi-arch", "variants")
 DAMAGED_TIP = (
     "what was edited cannot be known: put it back from a copy of the store, or remove it and stage the same "
@@ -53,14 +52,6 @@ TargetName = Annotated[str, records.require_pattern(r"gfx[0-9a-z-]+", "a GPU tar
 SetId = Annotated[
     str, records.require_pattern(_SET_ID_PATTERN, "the id of a set: a name, - and 12 hexadecimal digits")
 ]
-
-
-def check_moment(text: str) -> str:
-    """Return a time in UTC as documents of sets have it (``2026-11-21T12:00:00Z``). ValueError for others."""
-    moment = datetime.strptime(text, _MOMENT_FORMAT).replace(tzinfo=timezone.utc)
-    if f"{moment:{_MOMENT_FORMAT}}" != text:
-        raise ValueError("it must be a time such as 2026-11-21T12:00:00Z")
-    return text
 
 
 def _check_version(text: str) -> str:
@@ -149,7 +140,7 @@ class SetDocument(records.Record):
 
     schema_version: Literal[2] = Field(default=2, alias="schema")
     id: SetId
-    created: Annotated[str, AfterValidator(check_moment)]
+    created: records.MomentText
     version: VersionText
     rocm: str | None = None
     family: Annotated[str, records.require_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]*", "the name of a family")]
@@ -166,6 +157,11 @@ class SetDocument(records.Record):
         if len(digests) < len(self.locks) or not all(file.lock in allowed for file in self.files):
             raise ValueError("of several locks, each is another one, and each file names its own")
         return self
+
+    @property
+    def moment(self) -> datetime:
+        """When it was staged."""
+        return records.parse_moment(self.created)
 
     @property
     def computed_id(self) -> str:
