@@ -66,7 +66,10 @@ def find_step(verdict: Verdict, result: RuleResult, words: CommandWords = _NO_WO
         if code in facts:
             return step.format(channel=verdict.channel)
     if result.rule in {"audit", "resolver"}:
-        return words.format_line("set check", verdict.set, *sign)
+        check = words.format_line("set check", verdict.set, *sign)
+        if "failed" in facts:
+            return f"mend it, which makes another set; or, where it was not the wheels, look again: {check}"
+        return check
     if result.rule == "reproduced" and "failed" not in facts:
         build = words.format_line("set reproduce", verdict.set, "--sign-with", "KEY")
         return f"on another machine than the builder's: {build}"
