@@ -456,11 +456,10 @@ def test_no_room_is_said_before_anything_is_fetched(
     fetch: Fetch, s3: None, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Of a page the sizes are not known; of a bucket they are."""
-    from rocm_wheels.sdk import fetch_artifacts
 
     bucket = servers.a_bucket()
     put(bucket, "1-linux", files)
-    monkeypatch.setattr(fetch_artifacts, "measure_free_space", lambda _: 10)
+    monkeypatch.setattr("rocm_wheels.core.files.measure_free_space", lambda _: 10)
     assert "has room for 10 B" in fetch("--source", f"s3://{bucket}/1-linux", "blas", code=11)[1]
     assert not [path for path in (tmp_path / "got").rglob("*") if ".tar." in path.name]
 

@@ -489,7 +489,7 @@ def test_a_disk_without_room_for_the_environment_is_told_before_anything_is_fetc
         words = ["--index", server.url, "--gfx", "gfx942", "--venv", str(full / "venv")]
         told = call("install", *words, code=17).err
     assert not (tmp_path / "cache" / "rocm-wheels" / "large").exists()
-    assert f"unpacked into {full / 'venv'}, which has room for 99 B" in told
+    assert f"unpacked, and {full / 'venv'} has room for 99 B" in told
     assert list(full.iterdir()) == []
 
 

@@ -16,8 +16,8 @@ from urllib.parse import urljoin, urlsplit
 from packaging.version import Version
 
 from rocm_wheels.audit import audited_set
-from rocm_wheels.core import errors, log, parallel, records, shell, tables, toml_reader
-from rocm_wheels.core.files import measure_free_space
+from rocm_wheels.core import errors, log, parallel, records, shell, toml_reader
+from rocm_wheels.core.files import require_room
 from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, parse_file_name
 from rocm_wheels.index.reader import (
     IndexLink,
@@ -204,13 +204,8 @@ def _require_room(links: Sequence[IndexLink], reader: IndexReader, folder: Path)
     sizes = parallel.run_in_parallel(
         lambda link: link.size if link.size is not None else _ask_size(link, reader), links, jobs=_JOBS
     )
-    needed, free = sum(sizes), measure_free_space(folder)
-    if needed > free:
-        count, size = tables.format_count(len(links), "file"), tables.format_size(needed)
-        raise errors.UsageError(
-            f"{count} of {size} are to be downloaded, and {folder} has room for {tables.format_size(free)}",
-            tip="set TMPDIR to a folder on another disk, or download the wheels and name their folder",
-        )
+    instead = "set TMPDIR to a folder on another disk; or download the wheels and name their folder"
+    require_room(folder, sum(sizes), "downloaded", error=errors.UsageError, instead=instead)
 
 
 def _ask_size(link: IndexLink, reader: IndexReader) -> int:

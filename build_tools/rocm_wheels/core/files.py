@@ -302,6 +302,22 @@ def measure_free_space(folder: Path) -> int:
     return usage.free if usage.total else sys.maxsize
 
 
+def require_room(
+    folder: Path, size: int, work: str, *, error: type[errors.RocmWheelsError], instead: str
+) -> None:
+    """Raise ``error`` where the disk of a folder has no room for bytes; it need not be there yet.
+
+    ``work`` is what is done with them (``fetched``), ``instead`` what people can do but freeing space.
+    """
+    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
+    if size > (free := measure_free_space(place)):
+        needed, room = tables.format_size(size), tables.format_size(free)
+        raise error(
+            f"{needed} are to be {work}, and {folder} has room for {room}",
+            tip=f"free some space, or {instead}",
+        )
+
+
 def open_regular_file(path: Path) -> BinaryIO:
     """Open a file to read it. DataError for what is none: a pipe waits for somebody who writes into it."""
     file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 - the caller closes it

@@ -213,7 +213,8 @@ def write_final_wheels(wheels: Sequence[FinalWheel], folder: Path) -> list[Path]
     A wheel that has a statement beside it gets one that names this step. DataError where other bytes have the
     name of one; ReleaseError, and nothing is written, where there is no room.
     """
-    _require_room(folder, sum(wheel.old.path.stat().st_size for wheel in wheels))
+    size, instead = sum(wheel.old.path.stat().st_size for wheel in wheels), "name another --output-dir"
+    files.require_room(folder, size, "written", error=errors.ReleaseError, instead=instead)
     targets = [folder / wheel.name for wheel in wheels]
     rewrite.require_distinct_targets(zip([wheel.old.path for wheel in wheels], targets, strict=True))
     try:
@@ -240,17 +241,6 @@ def write_final_wheels(wheels: Sequence[FinalWheel], folder: Path) -> list[Path]
             tip="free some space, or name another --output-dir; then run the same command again",
         ) from failure
     return targets
-
-
-def _require_room(folder: Path, size: int) -> None:
-    """Raise ReleaseError where a disk has no room for so many bytes; the folder need not be there yet."""
-    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if size > (free := files.measure_free_space(place)):
-        raise errors.ReleaseError(
-            f"{tables.format_size(size)} are to be written, and {folder} has room for "
-            f"{tables.format_size(free)}",
-            tip="free some space, or name a folder on another disk with --output-dir",
-        )
 
 
 def _read_candidate(path: Path) -> CandidateWheel:

@@ -39,8 +39,8 @@ from rocm_wheels.core import download, errors, log, parallel, process, progress,
 from rocm_wheels.core.files import (
     hash_file,
     lock_folder,
-    measure_free_space,
     replace_folder,
+    require_room,
     write_json_file,
 )
 from rocm_wheels.index import reader
@@ -239,12 +239,8 @@ class _FetchRun:
             # those of a folder of this machine are unpacked where they lie
             if request.source.kind != "folder" and not (self._state / archive.file).exists()
         ]
-        if sum(sizes) > (free := measure_free_space(self._state)):
-            raise errors.SdkError(
-                f"{tables.format_size(sum(sizes))} are to be fetched, and {request.folder} has room for "
-                f"{tables.format_size(free)}",
-                tip="free some space, or name a folder on another disk with --output-dir",
-            )
+        instead = "name a folder on another disk with --output-dir"
+        require_room(request.folder, sum(sizes), "fetched", error=errors.SdkError, instead=instead)
         if not absent:
             count = tables.format_count(len(request.archives), "artifact")
             log.log_note(f"{count} in {request.folder}: up to date")

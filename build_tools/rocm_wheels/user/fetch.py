@@ -197,9 +197,5 @@ def _require_room(packages: Sequence[LockedPackage], cache: Path) -> None:
     """Raise HostError where the cache cannot be written, or has no room."""
     require_writable(cache / "large", f"the cache {cache}", "XDG_CACHE_HOME names another folder")
     size = sum((package.size or 0) - _measure_part(package, cache) for package in packages)
-    if size > (free := files.measure_free_space(cache)):
-        raise errors.HostError(
-            f"{tables.format_size(size)} are to be fetched, and {cache} has room for "
-            f"{tables.format_size(free)}",
-            tip="free some space, or name a folder on another disk by XDG_CACHE_HOME",
-        )
+    instead = "name a folder on another disk by XDG_CACHE_HOME"
+    files.require_room(cache, size, "fetched", error=errors.HostError, instead=instead)

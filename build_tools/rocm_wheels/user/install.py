@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from rocm_wheels.core import errors, files, log, process, shell, tables
+from rocm_wheels.core import errors, files, log, process, shell
 from rocm_wheels.core.installation import find_uv
 from rocm_wheels.index import reader
 from rocm_wheels.user import environment, fetch, installed_packages, offers, resolve
@@ -90,13 +90,8 @@ def install(plan: InstallPlan, keep_wheels: Path | None = None) -> list[str]:
 def _require_room(plan: InstallPlan) -> None:
     """Raise HostError where the disk of the environment has no room for what is fetched and unpacked."""
     prefix = plan.target.environment.prefix
-    place = next(folder for folder in (prefix, *prefix.parents) if folder.is_dir())
-    if plan.bytes_to_fetch > (free := files.measure_free_space(place)):
-        raise errors.HostError(
-            f"{tables.format_size(plan.bytes_to_fetch)} are to be fetched and unpacked into {prefix}, which "
-            f"has room for {tables.format_size(free)}",
-            tip="free some space, or install into an environment on another disk; nothing was fetched",
-        )
+    size, instead = plan.bytes_to_fetch, "install into an environment on another disk; nothing was fetched"
+    files.require_room(prefix, size, "fetched and unpacked", error=errors.HostError, instead=instead)
 
 
 def _is_fetched_here(package: LockedPackage) -> bool:
