@@ -270,8 +270,8 @@ def _digest_files(root: Path, files: Iterable[str]) -> str:
 def _read_versions(root: Path) -> dict[str, str]:
     """Return which version files of a tree state, ROCm's first; "" where a file is not there, or does not."""
     info = root / _INFO_FILE
-    match = re.match(rb"\d+\.\d+(\.\d+)?", info.read_bytes()) if info.is_file() else None
-    stated = {_INFO_FILE: match[0].decode("ascii") if match is not None else ""}
+    number = re.match(rb"\d+\.\d+(\.\d+)?", info.read_bytes()) if info.is_file() else None
+    stated = {_INFO_FILE: number[0].decode("ascii") if number is not None else ""}
     for name, macro in ((_ROCM_HEADER, "ROCM"), (_HIP_HEADER, "HIP"), (_HIP_FILE, "HIP")):
         path, stated[name] = root / name, ""
         text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
