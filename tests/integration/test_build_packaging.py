@@ -85,6 +85,11 @@ def test_a_tag_that_is_asked_for_is_made_or_refused(demo: Demo) -> None:
     assert older.code == 13 and "needs manylinux_2_" in older.err, older.err
 
 
+def test_a_folder_to_graft_from_that_is_not_there_is_said(demo: Demo) -> None:
+    ended = demo.build(output="grafted", ROCM_WHEELS_LIBRARY_DIRS="/nowhere")
+    assert ended.code == 2 and "there is no folder /nowhere to graft libraries from" in ended.err, ended.err
+
+
 def test_a_fat_torch_is_installed_alone_and_companions_come_beside_it(demo: Demo, tmp_path: Path) -> None:
     found = rows(package(demo, "fat"))
     name = dist_info.parse_wheel_name(found["pytorch"]["wheel"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import pytest
 from runs import finish, make_facts, settled
 
 from rocm_wheels.compile import compiler_cache
+from rocm_wheels.models.project import RepairRecipe
 from rocm_wheels.pipeline import build_environment
 from rocm_wheels.pipeline.facts import Facts
+from rocm_wheels.pipeline.step_kinds import repair
 
 TRITON = "build-triton-cp312"
 REACH = """
@@ -30,6 +33,20 @@ def test_variables(tmp_path: Path, name: str) -> None:
     step = settled(replace(facts, env={**facts.env, name: "other"}))[TRITON]
     assert step.verdict == ("run" if name in REACH.split() else "skip")
     assert name not in REACH.split() or f"inputs changed: {name} (" in step.why
+
+
+def test_what_a_wheel_takes_in_is_what_its_build_left_and_what_the_user_named(tmp_path: Path) -> None:
+    """Another folder repairs the built wheel again, and builds nothing."""
+    facts = finish(make_facts(tmp_path))
+    named = f"/libs{os.pathsep}/more"
+    steps = settled(replace(facts, env={**facts.env, "ROCM_WHEELS_LIBRARY_DIRS": named}))
+    assert steps[TRITON].verdict == "skip"
+    assert "graft from /libs, graft from /more" in steps["repair-triton-cp312"].inputs["repair"]
+    left = tmp_path / "build/deps-1/lib"
+    left.mkdir(parents=True)
+    recipe = RepairRecipe(library_dirs=("build/deps-*/lib", "none"))
+    folders = repair.list_library_dirs(recipe, tmp_path, {"ROCM_WHEELS_LIBRARY_DIRS": "/libs"})
+    assert folders == (left, Path("/libs"))
 
 
 def test_a_checkouts_own_variables_and_the_recipes_settings(tmp_path: Path) -> None:

@@ -340,9 +340,14 @@ class WheelChecks(records.Record):
 
 
 class RepairRecipe(records.Record):
-    """``exclude``: libraries that users have by other means: not grafted, and no fault of the wheel."""
+    """``exclude``: libraries that users have by other means: not grafted, and no fault of the wheel.
+
+    ``library_dirs``: folders in the source tree (globs) where its build leaves libraries that it links to and
+    does not install: what of them nothing else has is grafted.
+    """
 
     exclude: tuple[str, ...] = ()
+    library_dirs: tuple[_TreePath, ...] = ()
 
 
 class InstallRecipe(records.Record):

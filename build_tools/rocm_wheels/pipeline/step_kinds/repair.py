@@ -2,8 +2,9 @@
 
 The platform tag is what symbol versions allow, so what it is on this machine follows from its compiler's
 libstdc++. Libraries of what the wheel requires (ROCm in the build environment, wheels of this run) stay
-outside. What cannot be repaired ends the run with exit code 13, unless ``--plat none`` keeps wheels as they
-were built, which the record says.
+outside; what nothing has is taken in from the folders of the recipe and of ``ROCM_WHEELS_LIBRARY_DIRS``.
+What cannot be repaired ends the run with exit code 13, unless ``--plat none`` keeps wheels as they were
+built, which the record says.
 
 It also writes into the wheel what it was made of, in the same pass: the lock and the bill of materials; and
 beside it how it was built. None of that is an input of its build: another lock of the same sources builds
@@ -14,6 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -30,9 +33,10 @@ from rocm_wheels.pipeline.step import Step
 from rocm_wheels.pipeline.step_run import StepRun
 
 REPAIR_VERSION = "2"
+_LIBRARY_DIRS = "ROCM_WHEELS_LIBRARY_DIRS"
 _FAULT_TIP = (
-    "`repair.exclude` of the recipe names libraries that users have; --plat none keeps wheels as they were"
-    " built, for `rocm-wheels wheel repair` and its options"
+    f"{_LIBRARY_DIRS} names folders to graft from, `repair.exclude` of the recipe libraries that users have;"
+    " --plat none keeps wheels as they were built, for `rocm-wheels wheel repair` and its options"
 )
 
 
@@ -42,8 +46,9 @@ def settle_repair(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
     inputs |= {"repair": "no", "step": REPAIR_VERSION}
     if request.repair:
         parts = [f"for {request.platform_tag}"] if request.platform_tag else []
-        excluded = project.load_project(str(step.project)).repair.exclude
-        parts += [f"exclude {name}" for name in sorted(excluded)]
+        recipe = project.load_project(str(step.project)).repair
+        parts += [f"exclude {name}" for name in sorted(recipe.exclude)]
+        parts += [f"graft from {folder}" for folder in (*recipe.library_dirs, *_list_named_dirs(facts.env))]
         inputs["repair"] = ", ".join(parts) or "yes"
         inputs["auditwheel"] = _find_version("auditwheel")
         inputs["ROCm packages"] = planner.ready.content
@@ -60,6 +65,16 @@ def settle_repair(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
         if facts.locked is None and "lock" in before and before["bill of materials"] == digest:
             inputs["lock"] = before["lock"]
     return packaging.settle_packaging(planner, step, inputs, "rocm-wheels wheel repair")
+
+
+def _list_named_dirs(env: Mapping[str, str]) -> tuple[Path, ...]:
+    return tuple(Path(folder).absolute() for folder in env.get(_LIBRARY_DIRS, "").split(os.pathsep) if folder)
+
+
+def list_library_dirs(recipe: project.RepairRecipe, source: Path, env: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return the folders to graft from, the first that has a library goes: of the build, of the variable."""
+    left_by_build = {folder for pattern in recipe.library_dirs for folder in source.glob(pattern)}
+    return (*sorted(left_by_build), *_list_named_dirs(env))
 
 
 def _find_version(distribution: str) -> str:
@@ -124,6 +139,9 @@ def _repair_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.Pac
         request = repair.RepairRequest(
             platform=facts.request.platform_tag,
             installed=dict.fromkeys(libraries, f"ROCm {ready.sdk.version} in {ready.sdk.root}"),
+            library_dirs=list_library_dirs(
+                project.load_project(name).repair, facts.trees[name].source, facts.env
+            ),
         )
         (plan,) = repair.plan_repairs([wheel], offers, request)
     step_run.append_log("repair", plan.describe())
