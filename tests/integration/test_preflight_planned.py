@@ -74,6 +74,26 @@ def test_what_builds_download_is_told_and_offline_it_must_be_there(root: Path, t
     assert planned(root, UV_OFFLINE="true").facts.env["UV_OFFLINE"] == "1"
 
 
+def test_a_download_that_the_machines_own_replaces(root: Path, tmp_path: Path) -> None:
+    """As torchcodec's: FFmpeg by a variable that says so, libavif by a folder that must hold it."""
+    cmake = ("fetch_and_expose_non_gpl_ffmpeg_libs.cmake", "fetch_avif_from_s3.cmake")
+    files = {f"src/torchcodec/_core/{name}": "" for name in cmake}
+    commit_files(root / "torchcodec", {"pyproject.toml": "", "version.txt": "0.16.0\n", **files}, "codec")
+
+    def tell(**env: str) -> list[tuple[str, str]]:
+        findings = preflight.preflight_plan(planned(root, "pytorch", "torchcodec", UV_OFFLINE="1", **env))
+        told = [(f.severity, f.message + f.tip) for f in findings if f.check == "downloads"]
+        return [(severity, text) for severity, text in told if "torchcodec" in text]
+
+    confirm, folder = "I_CONFIRM_THIS_IS_NOT_A_LICENSE_VIOLATION", "FETCHCONTENT_SOURCE_DIR_AVIF_S3"
+    [(severity, ffmpeg), (_, avif)] = tell()
+    assert severity == "error"
+    assert f"set {confirm}=1" in ffmpeg
+    assert f"set {folder}=DIR (a folder with include/avif/avif.h" in avif
+    [(_, avif)] = tell(**{confirm: "1", folder: str(tmp_path)})
+    assert "lacks include/avif/avif.h" in avif
+
+
 def test_a_download_that_a_variable_leaves_out(root: Path) -> None:
     """As torchaudio's of FFmpeg; the variable of the recipe holds, not one that happens to be set."""
     files = {"setup.py": "", "version.txt": "2.9.0\n", "third_party/ffmpeg/multi/CMakeLists.txt": ""}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -347,8 +348,13 @@ def test_what_hooks_of_projects_beyond_torchs_set() -> None:
     causal = compose(request("causal_conv1d", targets=("gfx90a", "gfx1100")), BASE)
     assert causal["HIP_ARCHITECTURES"] == "gfx90a,gfx1100"
     assert compose(request("torchcodec"), BASE)["BUILD_AGAINST_ALL_FFMPEG_FROM_S3"] == "1"
-    confirmed = {"I_CONFIRM_THIS_IS_NOT_A_LICENSE_VIOLATION": "1"}
-    assert "BUILD_AGAINST_ALL_FFMPEG_FROM_S3" not in compose(request("torchcodec", set_env=confirmed), BASE)
+    codec = request("torchcodec", set_env={"I_CONFIRM_THIS_IS_NOT_A_LICENSE_VIOLATION": "1"})
+    assert "BUILD_AGAINST_ALL_FFMPEG_FROM_S3" not in compose(codec, BASE)
+    own = {**BASE, "FETCHCONTENT_SOURCE_DIR_AVIF_S3": "/my libs/avif", "CMAKE_ARGS": "-DX=1"}
+    assert shlex.split(compose(codec, own)["CMAKE_ARGS"]) == [
+        "-DFETCHCONTENT_SOURCE_DIR_AVIF_S3=/my libs/avif",
+        "-DX=1",
+    ]
 
 
 def test_windows_libraries_are_found(tmp_path: Path) -> None:

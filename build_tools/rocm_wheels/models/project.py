@@ -219,9 +219,10 @@ class RefusedVersions(records.Record):
 class BuildDownload(records.Record):
     """What a project's own build downloads, unless ``variable`` names a folder that ``contains`` it.
 
-    A tree without the file that it is ``named_in`` downloads none. Without ``variable`` an offline build does
-    without. ``flash_attention``: only a build with it downloads this. A variable leaves it out: ``switch``,
-    where it is 0.
+    A variable without ``contains`` says by its value, 1, that the machine's own is taken. A tree without the
+    file that it is ``named_in`` downloads none. Without ``variable`` an offline build does without.
+    ``flash_attention``: only a build with it downloads this. A variable leaves it out: ``switch``, where it
+    is 0.
     """
 
     what: str

@@ -295,17 +295,17 @@ def check_downloads(run: PreflightRun) -> Iterator[Finding]:
             if env.get(download.switch or "") in ("0", "OFF"):
                 continue
             fetched = f"the build of {project.name} downloads {download.what} from {download.origin}"
-            content = f" (a folder with {', '.join(download.contains)})" if download.contains else ""
+            content = f"DIR (a folder with {', '.join(download.contains)})" if download.contains else "1"
             leave_out = f"; {download.switch}=0 leaves it out" if download.switch else ""
             if place:
                 if lacks := [name for name in download.contains if not Path(place, name).exists()]:
                     text = f"{variable} is {place}, which lacks {', '.join(lacks)}"
                     yield Finding("error", text, f"unpack {download.what} there: {download.origin}")
             elif not offline:
-                tip = f"{variable}=DIR{content} is used instead" if variable else "UV_OFFLINE=1 does without"
+                tip = f"{variable}={content} takes another" if variable else "UV_OFFLINE=1 does without"
                 yield Finding("warning", fetched, f"{tip}{leave_out}")
             elif variable is not None:
-                tip = f"unpack it on this machine, and set {variable}=DIR{content}{leave_out}"
+                tip = f"have it on this machine, and set {variable}={content}{leave_out}"
                 yield Finding("error", f"UV_OFFLINE is set, but {fetched}", tip)
 
 
