@@ -14,7 +14,7 @@ condition that it is as it was read: of two runs at a time one begins again. Pag
 each on condition that the mark is still this run's; root pages; what is dropped; the document without a mark;
 at last the manifest, where the index is signed. After a kill the same command carries on.
 
-Nothing of the store is signed that was not signed before: a page that its source calls unchanged stays as the
+No page of the store is signed that was not signed before: one that its source calls unchanged stays as the
 manifest states it, where that states ``federation.json`` as well; otherwise all sources are read again.
 """
 
@@ -294,11 +294,6 @@ class _Changes:
     required: Mapping[str, Collection[str]]
     gone: tuple[str, ...]
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names whose pages change."""
-        return tuple(self.required)
-
 
 class Federation:
     """One refresh of an index in a store, of sources that are open.
@@ -356,7 +351,7 @@ class Federation:
             tip = "name what you need, as `numpy: pypi`, without a default"
             raise errors.ReleaseError(f"{len(named)} names would be listed: {_MOST_NAMES} at most", tip=tip)
         tags = {file.path: file.tag for file in self._target.listing("")}
-        made = self._read_pages(dict(sorted(named.items())), state, tags, signed)
+        made = self._read_pages(dict(sorted(named.items())), self._list_known(state, tags, signed))
         gone = sorted(state.names.keys() - made.keys())
         # a name that nobody owns any more goes without more words: that is what was asked for; and one that
         # was never here need not be because a source lists it, without a file
@@ -374,36 +369,36 @@ class Federation:
             return described
         return replace(described, signed=self._write(state, tag, made, changed, signed))
 
-    def _read_signed_digests(self, state: _State) -> Mapping[str, str] | None:
-        """Return what is signed of pages, by their paths: {} where this state is not; None without a key."""
-        if self._keeper.signer is None:
-            return None
-        signed = self._keeper.read()[0]
-        is_of_state = signed is not None and signed.states_document(state.to_json())
-        files = signed.files if signed is not None and is_of_state else {}
-        return {path.removeprefix(self._place): digest for path, digest in files.items()}
+    def _read_signed_digests(self, state: _State) -> Mapping[str, str]:
+        """Return what is signed of pages, by their paths; {} where this state is not, and without a key."""
+        found = self._keeper.read()[0]
+        return found.files if found is not None and found.states_document(state.to_json()) else {}
+
+    def _list_known(
+        self, state: _State, tags: Mapping[str, str], signed: Mapping[str, str]
+    ) -> dict[str, _ListedName]:
+        """Return the names whose pages may stay as they are, if their sources did not change.
+
+        ``tags`` are those of the files in the store, ``signed`` what is signed of these, by their paths.
+        """
+        if state.made_of != self._made_of:  # of other owners, or by another version of us
+            return {}
+        needs_signature = self._keeper.signer is not None
+        return {
+            name: listed
+            for name, listed in state.names.items()
+            if listed.tags and listed.tags.items() <= tags.items()  # or somebody has edited it
+            if not needs_signature or {self._place + path for path in listed.tags} <= signed.keys()
+        }
 
     def _read_pages(
-        self,
-        named: Mapping[str, str],
-        state: _State,
-        tags: Mapping[str, str],
-        signed: Mapping[str, str] | None,
+        self, named: Mapping[str, str], known_names: Mapping[str, _ListedName]
     ) -> dict[str, _MadePage]:
-        """Return the pages of names whose owners have files; sources are asked only whether those changed.
-
-        ``tags`` are those of the files in the store, by their paths; ``signed`` what is signed of these.
-        """
-        # of other owners, or by another version of us, all of them are made again
-        known_names = state.names if state.made_of == self._made_of else {}
+        """Return the pages of names whose owners have files; of known ones these are asked what changed."""
 
         def read(item: tuple[str, str]) -> _MadePage | None:
             name, source = item[0], self._sources[item[1]]
             known = known_names.get(name)
-            if known is not None and (not known.tags or not known.tags.items() <= tags.items()):
-                known = None  # somebody has edited our page, or we were killed
-            if signed is not None and not {*_pages_of(name)} <= signed.keys():
-                known = None
             # what is signed is held to its manifest each time
             etag = known.etag if known is not None and source.signed is None else ""
             with source.name_failures():
@@ -548,7 +543,7 @@ class Federation:
         return Federated(
             projects=len(made),
             files=sum(page.listed.files for page in made.values()),
-            written=changed.names,
+            written=tuple(changed.required),
             removed=changed.gone,
             strangers={source: [name for other, name in found if other == source] for source in dict(found)},
             ownerless=tuple(sorted(name for name in default if not find_claims(name))),
@@ -569,7 +564,7 @@ class Federation:
         tag: str | None,
         made: Mapping[str, _MadePage],
         changed: _Changes,
-        signed: Mapping[str, str] | None,
+        signed: Mapping[str, str],
     ) -> bool:
         """Exchange what changed, say so, and sign it; tell whether a manifest was written.
 
@@ -589,7 +584,7 @@ class Federation:
             if not any(made[name].adds for name in names):
                 names.reverse()
             paths = [*(path for name in names for path in _pages_of(name)), JSON_PAGE, HTML_PAGE]
-            listed = {name: made[name].listed for name in changed.names}
+            listed = {name: made[name].listed for name in changed.required}
             state = _State(target=target, mark=secrets.token_hex(8), names={**state.names, **listed})
             tag = self._target.replace(STATE_FILE, state.to_json(), tag)
             for path in filter(changed.contents.__contains__, paths):
@@ -605,11 +600,10 @@ class Federation:
         settled = _State(made_of=self._made_of, target=target, names=settled_names)
         if settled != state:
             tag = self._target.replace(STATE_FILE, settled.to_json(), tag)
-        kept = {path for name in made for path in _pages_of(name)} - changed.made.keys()
-        files = {path: digest for path, digest in (signed or {}).items() if path in kept}
-        files |= manifest.digest_pages(changed.made)
-        stated = {f"{self._place}{path}": digest for path, digest in files.items()}
-        if is_signed := self._keeper.write(settled.to_json(), stated):
+        paths_of_names = {self._place + path for name in made for path in _pages_of(name)}
+        files = {path: digest for path, digest in signed.items() if path in paths_of_names}
+        files |= manifest.digest_pages({self._place + path: text for path, text in changed.made.items()})
+        if is_signed := self._keeper.write(settled.to_json(), files):
             check()  # a run that came between may have signed other pages before us
         return is_signed
 
