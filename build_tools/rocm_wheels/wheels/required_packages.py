@@ -137,8 +137,10 @@ class OfferedPackage:
             binaries |= read_host_binaries(self.wheel, symbols=symbols)
         elif self.installed is not None:
             for file in self._list_files():
+                if ".so" not in file.rpartition("/")[2]:  # asked first: most of ten thousands are headers
+                    continue
                 path = Path(str(self.installed.locate_file(file)))
-                if ".so" in path.name and path.is_file():
+                if path.is_file():
                     binaries[file] = loader.read_host_binary_file(path, symbols=symbols)
         libraries: dict[str, OfferedLibrary] = {}
         for file, binary in binaries.items():
