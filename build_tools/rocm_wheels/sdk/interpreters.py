@@ -150,9 +150,13 @@ def run_pip(
         uv_env = {**env, **places}
         if places or source.closed:
             # the first index that has a page of a project is the last one that is asked, and these are empty
+            Path(folder, "index.html").write_text("<!DOCTYPE html>\n", encoding="utf-8")
             for name in closed_projects.list_closed_projects():
-                Path(folder, name).mkdir()
-                Path(folder, name, "index.html").write_text("<!DOCTYPE html>\n", encoding="utf-8")
+                if sys.platform == "win32":  # where not everybody may make links
+                    Path(folder, name).mkdir()
+                    shutil.copy(Path(folder, "index.html"), Path(folder, name))
+                else:  # of a hundred pages, for each start of uv, one is written and taken away again
+                    Path(folder, name).symlink_to(".")
             indexes = [source.index_url, Path(folder).as_uri(), env.get("UV_INDEX")]
             uv_env["UV_INDEX"] = " ".join(index for index in indexes if index)
             words += ["--index-strategy", "first-index"]
