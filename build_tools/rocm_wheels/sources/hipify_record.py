@@ -74,11 +74,8 @@ class HipifyRecord:
         return self.whole == whole and len(_list_unchanged(directory, self.ignored)) == len(self.ignored)
 
 
-@dataclass(frozen=True)
-class KeptFiles:
-    """The files of a record that are there before the script runs, by path."""
-
-    content: Mapping[str, bytes]
+KeptFiles = Mapping[str, bytes]
+"""The files of a repository that are there before the script runs, by path."""
 
 
 def read_hipify_record(git: Git) -> HipifyRecord | None:
@@ -209,7 +206,7 @@ def set_outputs_aside(part: trees.TreePart, record: HipifyRecord) -> KeptFiles:
     for path in {**record.made, **record.ignored}:
         if path in content and record.wrote(path, trees.hash_blob(content[path])):
             (directory / path).unlink()
-    return KeptFiles(content)
+    return content
 
 
 def settle_outputs(
@@ -235,7 +232,7 @@ def _merge_rewritten(
     rewritten = {path: blob for path, blob in record.rewritten.items() if path in changed}
     settled = trees.read_blobs(part.git, sorted(rewritten.values()))
     for path, blob in rewritten.items():
-        result = translate_new_lines(settled[blob], kept_files.content[path], changed[path])
+        result = translate_new_lines(settled[blob], kept_files[path], changed[path])
         _write_file(part.git.directory / path, result)
 
 
@@ -250,9 +247,9 @@ def _keep_edits(
             continue
         content = (directory / path).read_bytes()
         generated[path] = trees.hash_blob(content)
-        if path in changed and not record.wrote(path, trees.hash_blob(kept_files.content[path])):
+        if path in changed and not record.wrote(path, trees.hash_blob(kept_files[path])):
             _store_blob(part.git, content)
-            _write_file(directory / path, kept_files.content[path])
+            _write_file(directory / path, kept_files[path])
             conflicts += [path] if generated[path] != blob else []
     return generated, conflicts
 
@@ -268,14 +265,14 @@ def _find_source(git: Git, path: str, record: HipifyRecord) -> str:
 
 def _find_overwritten(directory: Path, kept_files: KeptFiles) -> dict[str, bytes]:
     """Return what is now in the files that were there and have changed."""
-    now = _read_files(directory, kept_files.content)
-    return {path: content for path, content in now.items() if content != kept_files.content[path]}
+    now = _read_files(directory, kept_files)
+    return {path: content for path, content in now.items() if content != kept_files[path]}
 
 
 def restore_kept_files(part: trees.TreePart, kept_files: KeptFiles) -> list[str]:
     """Write files back as they were; return those that were not."""
     changed = []
-    for path, content in kept_files.content.items():
+    for path, content in kept_files.items():
         file = part.git.directory / path
         if not _is_regular_file(file) or file.read_bytes() != content:
             changed.append(path)
@@ -285,7 +282,7 @@ def restore_kept_files(part: trees.TreePart, kept_files: KeptFiles) -> list[str]
 
 def keep_files(part: trees.TreePart, paths: Iterable[str]) -> KeptFiles:
     """Note files as they are."""
-    return KeptFiles(_read_files(part.git.directory, paths))
+    return _read_files(part.git.directory, paths)
 
 
 def renew_record(
