@@ -107,7 +107,7 @@ def find_lack(need: Need, document: wheel_set.SetDocument, shown: Sequence[wheel
         return ""
     if versions:
         return f"{need.project} {'; '.join(versions)}"
-    listed = ", ".join(sorted(missing, key=facts.get_python_key))
+    listed = ", ".join(sorted(missing - {""}, key=facts.get_python_key))
     return f"none for Python {listed}" if listed else "none"
 
 

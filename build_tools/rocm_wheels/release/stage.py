@@ -59,8 +59,8 @@ def plan_cells(
 
     What a lock leaves open is as the wheels have it. A target counts where the recipe has a library with code
     for all targets. A wheel whose code was moved out has the targets of its parts (``…-device-…``). Of
-    several locks, each wants wheels for its own ROCm; one that serves any ROCm is enough for all. What a
-    companion was built against, and is another set's, is not planned.
+    several locks, each wants wheels for its own ROCm; one that serves any ROCm is enough for all. Of a
+    companion alone the rest is another set's.
     """
     planned: dict[wheel_set.SetCell, None] = {}
     missing: dict[wheel_set.SetCell, None] = {}
@@ -74,9 +74,8 @@ def plan_cells(
         targets = list_lock_targets(lock, family, layout) or sorted(
             {target for wheel in sources.wheels_of(source, wheels) for target in wheel.file.targets}
         )
-        outside = _find_projects_outside(source, wheels)
         pythons = lock.pythons or {python for wheel in wheels if (python := find_single_python(wheel.tags))}
-        for project in (item for item in source.projects if item.name not in outside):
+        for project in (item for item in source.projects if _is_planned(item, source, wheels)):
             rules = project.list_device_code_rules(lock.platform)
             has_code = any(rule.expect == "all" and rule.required for rule in rules)
             for cell in wheel_set.make_planned_cells(
@@ -89,27 +88,21 @@ def plan_cells(
     return tuple(planned), tuple(missing)
 
 
-def _find_projects_outside(source: SetSource, wheels: Sequence[StagedWheel]) -> set[str]:
-    """Return the projects of a lock that another set has: what wheels without a torch pin, by exact versions.
+def _is_planned(project: Project, source: SetSource, wheels: Sequence[StagedWheel]) -> bool:
+    """Tell whether a set should have a project of its lock.
 
-    So has it what those are built after: torch's triton.
+    Of a companion alone under the lock of its torch, which its exact pin names, the rest is of other sets.
     """
     brought = {wheel.file.project for wheel in wheels}
+    if project.normalized_name in brought or wheel_set.TORCH_PROJECT in brought:
+        return True
     pins = {
-        str(canonicalize_name(requirement.name))
+        canonicalize_name(requirement.name)
         for wheel in wheels
-        for requirement in (wheel.requires if wheel_set.TORCH_PROJECT not in brought else ())
+        for requirement in wheel.requires
         if metadata.get_exact_version(requirement)
     }
-    by_name = {project.name: project for project in source.projects}
-    pending = [project.name for project in source.projects if project.normalized_name in pins - brought]
-    outside = set[str]()
-    while pending:
-        name = pending.pop()
-        if name in by_name and by_name[name].normalized_name not in brought:
-            outside.add(name)
-            pending += by_name[name].build.after
-    return outside
+    return pins.isdisjoint(other.normalized_name for other in source.projects)
 
 
 def list_lock_targets(lock: Lock, family: str, layout: wheel_set.SetLayout) -> list[str]:
