@@ -23,6 +23,18 @@ def _complete_environment(request: build_request.BuildRequest, env: dict[str, st
     env["PYTORCH_EXTRA_INSTALL_REQUIREMENTS"] = "|".join(text for text in required if text)
     if request.platform == "linux":
         _add_bundled_libraries(request, env)
+        if not request.editable:
+            _shorten_run_paths(request, env)
+
+
+def _shorten_run_paths(request: build_request.BuildRequest, env: dict[str, str]) -> None:
+    """Have libraries in the build folder name no folder as their run path.
+
+    CMake writes the wheel's over it when it installs (cmake/Dependencies.cmake), into a room as long as the
+    names of the folders were. The folder of ROCm is left out where the compiler searches it by itself.
+    """
+    env.setdefault("CMAKE_BUILD_RPATH_USE_ORIGIN", "ON")
+    variables.prepend_path(env, "LIBRARY_PATH", request.sdk.root / "lib", request.platform)
 
 
 def _add_bundled_libraries(request: build_request.BuildRequest, env: dict[str, str]) -> None:
