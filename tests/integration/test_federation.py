@@ -463,10 +463,14 @@ def test_a_full_disk_leaves_what_the_same_command_finishes(
     assert verify.verify_index(str(public)).findings == ()
 
 
+@needs_ssh_keygen
 @pytest.mark.contract
 @pytest.mark.usefixtures("s3")
-def test_a_whole_bucket_is_a_source(world: IndexServer, tmp_path: Path) -> None:
-    bucket = a_bucket()
+def test_a_whole_bucket_is_a_source_of_a_signed_index_in_it(
+    world: IndexServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    bucket, signer = a_bucket(), make_signer(tmp_path)
     store = S3Store(bucket, "", os.environ)
     for path, content in files(world.folder / "ours").items():
         if not path.startswith("."):
@@ -478,9 +482,18 @@ def test_a_whole_bucket_is_a_source(world: IndexServer, tmp_path: Path) -> None:
     store.replace("triton/index.json", json.dumps(page).encode(), stored.tag)
     stated = tmp_path / "owners.yaml"
     stated.write_text(f"sources: {{ours: 's3://{bucket}'}}\nowners: {{triton: ours, torch: ours}}\n")
-    call("index", "federate", stated, f"s3://{bucket}/all")
-    shown = json.loads(S3Store(bucket, "all", os.environ).read("torch/index.json").content)
-    assert {file["url"].rpartition("/")[0] for file in shown["files"]} == {"../../torch"}
+    words = ["index", "federate", stated, f"s3://{bucket}/all", "--sign-with", signer.key]
+    assert ", signed" in call(*words).out
+    shown = S3Store(bucket, "all", os.environ)
+    content = shown.read("torch/index.json").content
+    assert {file["url"].rpartition("/")[0] for file in json.loads(content)["files"]} == {"../../torch"}
+    signed = shown.read("all.manifest.json").content
+    known = manifest.verify_manifest(signed, "it", signer.trusted, signer.env).manifest
+    assert (known.family, known.channel) == ("all", "all") and known.states_content(
+        "torch/index.json", content
+    )
+    before = list(shown.listing(""))
+    assert ", signed" not in call(*words).out and list(shown.listing("")) == before
 
 
 def test_the_first_run_names_what_nobody_has(world: IndexServer, tmp_path: Path) -> None:
@@ -968,6 +981,14 @@ def test_the_index_of_a_target_goes_with_it(
     (public / "gfx1100" / "notes.txt").write_text("of somebody else")
     stated.write_text(text.replace(", gfx1100", ""))
     before = files(public)
+    left = None
+    for write, killed in killed_at_writes(
+        public, lambda store: federation.drop_other_targets(store, ["gfx942"]), exhaustive=True
+    ):
+        again = federation.drop_other_targets(FolderStore(killed), ["gfx942"])
+        assert again == ([] if write == "remove gfx1100/federation.json" else ["gfx1100"])
+        left = left or files(killed)
+        assert files(killed) == left
     for words in (("--dry-run",), ()):
         done = call("index", "federate", stated, public, "--sign-with", key, *words)
         assert f"dropped with its target: {public}/gfx1100" in done.out

@@ -628,16 +628,17 @@ def drop_other_targets(index: Store, targets: Collection[str], *, dry_run: bool 
     everybody leaves them alone, and pages of somebody else stay.
     """
     dropped = []
-    for folder_name in index.folders("") if targets else ():
-        state, tag = _read_state(index, f"{folder_name}/{STATE_FILE}")
-        if tag is None or state.target != folder_name or folder_name in targets:
+    folders = index.folders("") if targets else ()
+    for target in (name for name in folders if name.startswith("gfx") and name not in targets):
+        state, tag = _read_state(index, f"{target}/{STATE_FILE}")
+        if tag is None or state.target != target:
             continue
-        dropped.append(folder_name)
-        paths = [path for name in state.names for path in _pages_of(name)]
-        beside = [f"{folder_name}/{path}" for path in (*paths, JSON_PAGE, HTML_PAGE)]
-        manifest_path = f"{folder_name}{manifest.MANIFEST_SUFFIX}"
-        for path in [*beside, manifest_path, f"{folder_name}/{STATE_FILE}"] if not dry_run else ():
-            index.remove(path)  # what says that it is ours, last: the same command carries on
+        dropped.append(target)
+        paths = [f"{target}/{path}" for name in state.names for path in _pages_of(name)]
+        paths += [f"{target}/{JSON_PAGE}", f"{target}/{HTML_PAGE}", f"{target}{manifest.MANIFEST_SUFFIX}"]
+        # what says that it is ours, last: the same command carries on
+        for path in [*paths, f"{target}/{STATE_FILE}"] if not dry_run else ():
+            index.remove(path)
     return dropped
 
 
