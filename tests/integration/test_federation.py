@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -448,6 +449,40 @@ def test_an_encrypted_connection_is_checked_and_stays_one(
         monkeypatch.setattr(IndexHandler, "do_GET", lead_away)
         done = call("index", "federate", stated, public, code=15)
         assert f"leads to {world.url}pypi/numpy/" in done.err
+
+
+@pytest.mark.contract
+def test_a_password_of_a_source_is_nowhere_but_in_netrc(
+    world: IndexServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is one that a server puts into the address that it leads to."""
+    get = IndexHandler.do_GET
+    expected = f"Basic {base64.b64encode(b'me:secret').decode()}"
+
+    def ask_for_password(handler: IndexHandler) -> None:
+        if handler.headers.get("Authorization") != expected:
+            return handler.send_error(401)
+        if handler.path != "/pypi/numpy/index.json" or not (world.folder / "moved").exists():
+            return get(handler)
+        handler.send_response(302)
+        handler.send_header("Location", f"http://me:secret@127.0.0.1:{world.server_port}/moved/index.json")
+        handler.send_header("Content-Length", "0")
+        return handler.end_headers()
+
+    monkeypatch.setattr(IndexHandler, "do_GET", ask_for_password)
+    stated, public = tmp_path / "owners.yaml", tmp_path / "public"
+    stated.write_text(f"sources: {{pypi: '{world.url}pypi/'}}\nowners: {{numpy: pypi}}\n")
+    assert "in ~/.netrc, or in the URL of an option" in call("index", "federate", stated, public, code=15).err
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n")
+    (tmp_path / "netrc").chmod(0o600)
+    shutil.copytree(world.folder / "pypi" / "numpy", world.folder / "moved")
+    done = call("index", "federate", stated, public, code=15)
+    assert "holds a password" in done.err and "secret" not in done.err
+    shutil.rmtree(world.folder / "moved")
+    done = call("index", "federate", stated, public)
+    assert "secret" not in done.out + done.err
+    assert not any(b"secret" in content for content in files(public).values())
 
 
 @pytest.mark.contract

@@ -267,7 +267,8 @@ _LARGEST_READ_WHOLE = 64 << 10  # cheaper than asking for ranges
 _LARGEST_TEXT = 64 << 20
 _INDEX_URL_TIP = "name a folder that is there, or a URL that begins with https://, http:// or file://"
 _TYPES_BY_SUFFIX = {".html": "text/html", ".htm": "text/html", ".json": pages.JSON_TYPE}
-_UNREADABLE_TIP = "is it the address of an index, and does it want a password? in the URL, or in ~/.netrc"
+_PASSWORD_PLACES = "in ~/.netrc, or in the URL of an option"
+_UNREADABLE_TIP = f"is it the address of an index, and does it want a password? {_PASSWORD_PLACES}"
 _RANGES_TIP = (
     "an index with METADATA beside its wheels (PEP 658), as `rocm-wheels index build` makes one,"
     " needs no ranges"
@@ -310,7 +311,7 @@ def make_status_error(url: str, status: int) -> UnreachableError:
     """Return the error for an answer that is neither what was asked for nor that it is not there."""
     tip = "the server fails: try again later" if status >= 500 else "is it the URL of an index?"
     if status in (401, 403, 407):
-        tip = "does it want a password? in the URL (https://NAME:TOKEN@host/), or in ~/.netrc"
+        tip = f"does it want a password? {_PASSWORD_PLACES}"
     return UnreachableError(f"{shell.hide_credentials(url)} answers {status}", tip=tip)
 
 
