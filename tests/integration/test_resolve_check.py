@@ -85,6 +85,25 @@ def test_wheels_for_a_python_without_a_gil_are_asked_for_too(tmp_path: Path) -> 
     assert alone == f"torch, Python 3.13t, pip: takes {NEW} (the latest build (20260821))\n"
 
 
+def test_they_are_asked_about_wheels_for_those_pythons_alone_that_take_them(tmp_path: Path) -> None:
+    """That a wheel is not there for a Python is no fault of the others; one of the stable ABI has others."""
+    torch = [
+        wheel(tmp_path / "new", version=NEW, tag=f"{t}-linux_x86_64") for t in ("cp310-cp310", "cp313-cp313t")
+    ]
+    new = [*torch, wheel(tmp_path / "new", "triton", "3.6.0", tag="cp310-cp310-linux_x86_64")]
+    new.append(wheel(tmp_path / "new", "torchaudio", NEW, tag="cp312-abi3-linux_x86_64"))
+    update.add_wheels(tmp_path / "index", new, now=NOW)
+    checks = check(tmp_path / "index", *new, "--json").json["checks"]
+    asked = {(one["requirement"], one["python"]) for one in checks}
+    audio = {pair for pair in asked if pair[0] == "torchaudio"}
+    assert asked - audio == {("torch", "3.10"), ("torch", "3.13t"), ("triton", "3.10")}
+    assert len(audio) == 1 and not audio & {("torchaudio", "3.10"), ("torchaudio", "3.13t")}
+    assert [results.covers_wheel({(*pair, NEW) for pair in audio}, path.name) for path in new][3]
+    assert not results.covers_wheel({("torchaudio", "3.13t", NEW)}, new[3].name)
+    told = check(tmp_path / "index", new[2], "--python", "3.13", code=14).out
+    assert "triton, Python 3.13, pip: " in told
+
+
 def test_what_is_asked_for_and_expected_can_be_said(index: Path, tmp_path: Path) -> None:
     new = wheel(tmp_path / "new", version=NEW, tag=TAGS["3.12"], requires=("triton==3.6.0",))
     told = check(index, new, "--python", "3.12", "--expect", f"torch=={OLD}").out

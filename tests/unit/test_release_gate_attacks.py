@@ -115,6 +115,31 @@ def test_a_wheel_without_device_code_is_not_the_one_that_was_planned_for_a_gpu()
     assert (found.outcome, found.reasons) == ("fail", (missing,))
 
 
+def test_a_wheel_of_the_stable_abi_is_not_for_every_python():
+    """Not for earlier ones, nor for those without a GIL: there it is no part of what is tested."""
+    files = [
+        wheel("torch", "310"),
+        wheel("torch", "313"),
+        wheel("torch", name="torch-2.9.1+rocm7.1.0-cp313-cp313t-linux_x86_64.whl"),
+        wheel("torchvision", name="torchvision-2.9.1+rocm7.1.0-cp311-abi3-linux_x86_64.whl"),
+    ]
+    cells = [
+        wheel_set.SetCell(project="torchvision", python=python)
+        for python in ("3.10", "3.12", "3.13t", "3.13")
+    ]
+    document = a_set(*files, planned=tuple(cells))
+    groups = wheel_set.list_installed_wheels(document, "gfx1030")
+    told = {group.python: (len(group.files), group.full) for group in groups}
+    assert told == {"3.10": (1, False), "3.13": (2, True), "3.13t": (1, False)}
+    text = ONE.replace("rules: {", "rules: {complete: {}, ")
+    found = rule_of(judged(text, said("audit", document=document), document=document), "complete")
+    missing = ("torchvision for Python 3.10", "torchvision for Python 3.13t")
+    assert found.reasons == (reason("missing-cells", cells=missing, planned=4),)
+    # what no Python of the others takes has to be tested all the same
+    alone = wheel_set.list_installed_wheels(a_set(files[0], files[3], planned=()), "gfx1030")
+    assert [(group.python, len(group.files)) for group in alone] == [("3.10", 1), ("", 1)]
+
+
 def test_a_run_of_chosen_tests_is_none_unless_the_policy_says_so():
     chosen = said(selected="-k versions, 200 left out")
     verdict = judged(ONE, said("audit"), chosen)

@@ -84,7 +84,8 @@ def check_picks(index: str, request: ResolveRequest, env: Mapping[str, str]) -> 
     """Ask pip and uv for every new distribution and Python, and compare with what is expected.
 
     Each is asked for without a version; and as ``name==version`` for new wheels of an older version than the
-    newest. UsageError when it cannot be told what is expected.
+    newest. Where no Python is named, they are asked for those that take a new wheel of it. UsageError when it
+    cannot be told what is expected.
     """
     base = reader.resolve_index_url(index)
     # pip does not read variant wheels, and uv ranks them otherwise
@@ -107,14 +108,20 @@ def check_picks(index: str, request: ResolveRequest, env: Mapping[str, str]) -> 
     reach = reader.IndexReader()
     candidates = {name: find_candidates(base, name, new, reach) for name in projects}
     names = {**dict(zip(projects, projects, strict=True)), **list_older_releases(candidates, request)}
+    asked = {python: dict[str, str]() for python in tags}
+    for requirement, name in names.items():
+        new_wheels = [wheel for wheel in _list_fitting(requirement, candidates[name]) if wheel.new]
+        taking = [python for python in tags if any(wheel.tags & tags[python] for wheel in new_wheels)]
+        for python in request.pythons or taking or tags:
+            asked[python][requirement] = name
     checks = []
-    for python, (requirement, name) in product(tags, names.items()):
+    for python, requirement, name in [(p, *item) for p, names in asked.items() for item in names.items()]:
         wheels = [wheel for wheel in candidates[name] if wheel.tags & tags[python]]
         version, why = find_expected_version(requirement, wheels, request)
         for tool in _list_tools(python):
             check = ResolveCheck(requirement, python, tool, expected=str(version or ""), why=why)
             checks.append((check, name, version, wheels))
-    answers = _ask_installers(base, names, list(tags), request, env)
+    answers = _ask_installers(base, asked, request, env)
     results = []
     for check, name, version, wheels in checks:
         versions, failure = answers[check.requirement, check.python, check.tool]
@@ -142,22 +149,25 @@ def _compare_with_expected(
     return replace(check, picked=str(picked), fault=fault, tip=tip)
 
 
-def _ask_installers(
-    base: str,
-    names: Mapping[str, str],
-    pythons: Sequence[str],
-    request: ResolveRequest,
-    env: Mapping[str, str],
-) -> dict[tuple[str, str, str], _Answer]:
-    """Return what is taken by requirement, Python and tool; ``names`` are the projects of requirements."""
-    # most of the time of pip is its start: of several projects it is asked at once
-    rounds: list[list[str]] = []
+def _group_requirements(names: Mapping[str, str]) -> list[list[str]]:
+    """Return requirements as they are asked about at once: none with another of its project (the values).
+
+    Most of the time of pip is its start.
+    """
+    groups: list[list[str]] = []
     for requirement, name in names.items():
-        with_room = [group for group in rounds if name not in map(names.get, group)]
+        with_room = [group for group in groups if name not in map(names.get, group)]
         if with_room:
             with_room[0].append(requirement)
         else:
-            rounds.append([requirement])
+            groups.append([requirement])
+    return groups
+
+
+def _ask_installers(
+    base: str, asked: Mapping[str, Mapping[str, str]], request: ResolveRequest, env: Mapping[str, str]
+) -> dict[tuple[str, str, str], _Answer]:
+    """Return what is taken by requirement, Python and tool; ``asked`` has projects by the first two."""
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
         for path in () if request.published else request.new:
             try:
@@ -177,8 +187,11 @@ def _ask_installers(
                 return {key: answer for answers in apart for key, answer in answers.items()}
             return {(requirement, python, tool): (versions, "") for requirement in group}
 
-        asked = [(tool, python) for python in pythons for tool in _list_tools(python)]
-        questions = [(*each, group) for each, group in product(asked, rounds)]
+        questions = [
+            (tool, python, group)
+            for python, names in asked.items()
+            for tool, group in product(_list_tools(python), _group_requirements(names))
+        ]
         taken = parallel.run_in_parallel(lambda group: ask(*group), questions, jobs=os.cpu_count() or 1)
     return {key: answer for answers in taken for key, answer in answers.items()}
 
@@ -257,10 +270,17 @@ def tags_for_python(python: str, platform: str) -> frozenset[Tag]:
 
 
 def _list_pythons(new: Sequence[Path]) -> list[str]:
-    """Return the Pythons that new wheels are for; this one for wheels for any."""
-    tags = (tag for path in new for tag in dist_info.parse_wheel_name(path.name).tags)
-    pythons = sorted(python_tags.list_pythons(tags), key=facts.get_python_key)
-    return pythons or [f"3.{sys.version_info.minor}"]
+    """Return the Pythons that new wheels are for, and one for each that none of these takes (``abi3``).
+
+    That is this one, if it can be.
+    """
+    wheels = [dist_info.parse_wheel_name(path.name).tags for path in new]
+    pythons = set[str]().union(*map(python_tags.list_pythons, wheels))
+    known = [f"3.{minor}" for minor in (sys.version_info.minor, *range(100))]
+    for tags in wheels:
+        if not any(python_tags.accepts_python(tags, python) for python in pythons):
+            pythons.update([python for python in known if python_tags.accepts_python(tags, python)][:1])
+    return sorted(pythons or known[:1], key=facts.get_python_key)
 
 
 def _find_platform(new: Sequence[Path]) -> str:
@@ -312,6 +332,11 @@ def list_older_releases(
     return older
 
 
+def _list_fitting(requirement: str, wheels: Sequence[WheelCandidate]) -> list[WheelCandidate]:
+    specifier = Requirement(requirement).specifier
+    return [wheel for wheel in wheels if specifier.contains(wheel.version, prereleases=True)]
+
+
 def find_expected_version(
     requirement: str, wheels: Sequence[WheelCandidate], request: ResolveRequest
 ) -> tuple[Version | None, str]:
@@ -321,9 +346,7 @@ def find_expected_version(
     build date, else the only new one. UsageError when that does not decide.
     """
     name = parse_requirement_name(requirement)
-    specifier = Requirement(requirement).specifier
-    fitting = [wheel for wheel in wheels if specifier.contains(wheel.version, prereleases=True)]
-    fitting = _filter_prereleases(fitting, request)
+    fitting = _filter_prereleases(_list_fitting(requirement, wheels), request)
     if not fitting:
         return None, ""
     if request.expect and name in request.expect:

@@ -474,11 +474,7 @@ def _judge_completeness(case: GateCase) -> RuleResult:
 def _has_wheel_for_cell(cell: wheel_set.SetCell, document: wheel_set.SetDocument) -> bool:
     """Tell whether a wheel fills a cell; its device code may be in parts of it."""
     files = [item for item in document.files if document.fits_cell(item, cell)]
-    usable = [
-        item
-        for item in files
-        if not (pythons := wheel_set.list_wheel_pythons(item.name)) or cell.python in pythons
-    ]
+    usable = [item for item in files if wheel_set.is_wheel_for(item.name, cell.python)]
     wheels = [file for file in usable if file.project == cell.project]
     parts = [file for file in usable if device_names.find_host_project(file.project) == cell.project]
     targets = {strip_features(item) for file in (*wheels, *parts) for item in file.targets}

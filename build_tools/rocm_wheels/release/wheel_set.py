@@ -424,18 +424,19 @@ def list_installed_wheels(
 ) -> tuple[InstalledWheels, ...]:
     """Return, for each Python, the wheels that a machine with this GPU gets; only these projects', if any.
 
-    Where the set has device code, and none for this GPU and Python, nothing there can be tested on it.
+    Those that no Python of the others takes (``abi3``) are together for "". Where the set has device code,
+    and none for this GPU and Python, nothing there can be tested on it.
     """
     files = _find_wheels_for_gpu(document, gfx)
     all_of = {file.project for file in files}
     pythons = sorted(
         {python for file in files for python in list_wheel_pythons(file.name)}, key=facts.get_python_key
     )
+    files_by_python = {python: [f for f in files if is_wheel_for(f.name, python)] for python in pythons}
+    taken = {file.name for python_files in files_by_python.values() for file in python_files}
+    files_by_python[""] = [file for file in files if file.name not in taken]
     groups = []
-    for python in pythons or [""]:
-        python_files = tuple(
-            f for f in files if not (file_pythons := list_wheel_pythons(f.name)) or python in file_pythons
-        )
+    for python, python_files in files_by_python.items():
         chosen = tuple(
             f for f in python_files if not projects or any(_is_part_of(f, project) for project in projects)
         )
@@ -480,6 +481,15 @@ def list_wheel_pythons(name: str) -> frozenset[str]:
         return python_tags.list_pythons(dist_info.parse_wheel_name(name).tags)
     except errors.DataError:
         return frozenset()  # not a name to go by: it counts for every Python
+
+
+def is_wheel_for(name: str, python: str) -> bool:
+    """Tell whether a Python takes a wheel, by its name. DataError for what is no Python (``3.12``)."""
+    try:
+        tags = dist_info.parse_wheel_name(name).tags
+    except errors.DataError:
+        return True  # as above
+    return python_tags.accepts_python(tags, python)
 
 
 def make_marker_environment(

@@ -291,11 +291,11 @@ def _list_untested(results: test_results.Results) -> Iterable[str]:
 
 def covers_wheel(requested: set[tuple[str, str, str]], name: str) -> bool:
     """Tell whether questions (project, Python, version that was picked or "") are about a wheel."""
-    wheel, pythons = dist_info.parse_wheel_name(name), wheel_set.list_wheel_pythons(name)
+    wheel = dist_info.parse_wheel_name(name)
     project = canonicalize_name(dist_info.split_wheel_name(name).distribution)
     return any(
         project == requested_project
-        and (not pythons or python in pythons)
+        and wheel_set.is_wheel_for(name, python)
         and (not picked or _is_version(wheel.version, picked))
         for requested_project, python, picked in requested
     )
