@@ -1,11 +1,12 @@
-"""Make a stand-in for a torch for ROCm: Debian's torch for processors as a wheel that says it is for HIP.
+"""Make a stand-in for a torch for ROCm: a torch for processors as a wheel that says it is for HIP.
 
 What is compiled against torch can be built with it where no torch for ROCm is to be had, and nothing of that
 computes on a GPU: its ``libtorch_hip.so`` holds one kernel that does nothing, its ``libc10_hip.so`` nothing.
 
     python3 stand_in_torch.py --rocm 7.2.4 --prefix /opt/rocm --gfx gfx90a,gfx1030 --output-dir dist
 
-It runs where Debian's python3-torch, libtorch-dev and patchelf are (``real_root.py``).
+It runs where Debian's python3-torch, libtorch-dev and patchelf are (``real_root.py``). With ``--torch WHEEL``
+(``torch-2.13.0+cpu-…``) that wheel is taken in place of Debian's packages.
 """
 
 from __future__ import annotations
@@ -33,33 +34,33 @@ def initialize():
 """
 
 
-def make_wheel(rocm: str, prefix: Path, targets: list[str], output: Path) -> Path:
-    """Make the wheel for the running Python and return it."""
-    (info,) = PACKAGES.glob("torch-*.dist-info")
-    metadata = (info / "METADATA").read_text(encoding="utf-8")
-    version = f"{HeaderParser().parsestr(metadata)['Version'].partition('+')[0]}+rocm{rocm}"
+def make_wheel(rocm: str, prefix: Path, targets: list[str], output: Path, given: Path | None) -> Path:
+    """Make the wheel, of a ``given`` one or of Debian's torch for the running Python, and return it."""
     with tempfile.TemporaryDirectory() as folder:
         top = Path(folder)
-        left_out = shutil.ignore_patterns("__pycache__", "bin", "test")
-        shutil.copytree(PACKAGES / "torch", top / "torch", ignore=left_out)  # links are what they lead to
-        shutil.copytree(PACKAGES / "torchgen", top / "torchgen", ignore=left_out)
-        shutil.copytree(PACKAGES / "functorch", top / "functorch", ignore=left_out)
-        (top / "torch/bin").mkdir()  # its other programs are tests
-        shutil.copy2(PACKAGES / "torch/bin/torch_shm_manager", top / "torch/bin")
-        for name in ("Torch", "Caffe2", "ATen"):
-            if (CMAKE / name).is_dir():
-                shutil.copytree(CMAKE / name, top / "torch/share/cmake" / name)
+        if given is None:
+            info, python = copy_debians(top), f"cp3{sys.version_info.minor}"
+            tag = f"{python}-{python}-linux_x86_64"
+        else:
+            with zipfile.ZipFile(given) as archive:
+                archive.extractall(top)
+            (info,) = top.glob("torch-*.dist-info")
+            tag = given.stem.split("-", 2)[2]
+        metadata = (info / "METADATA").read_text(encoding="utf-8")
+        version = f"{HeaderParser().parsestr(metadata)['Version'].partition('+')[0]}+rocm{rocm}"
+        if given is not None:
+            shutil.rmtree(info)
         say_hip(top / "torch", version, rocm)
         hipify_headers(top / "torch")
         compile_libraries(top / "torch/lib", prefix, targets)
-        name_libraries(top / "torch")
+        if given is None:
+            name_libraries(top / "torch")
         new = top / f"torch-{version}.dist-info"
         new.mkdir()
         metadata = re.sub(r"(?m)^Version: .*", f"Version: {version}", metadata, count=1)
         required = f"Requires-Dist: rocm[libraries]=={rocm}\n"
         metadata = metadata.replace("Requires-Dist:", f"{required}Requires-Dist:", 1)
         (new / "METADATA").write_text(metadata, encoding="utf-8")
-        tag = f"cp3{sys.version_info.minor}-cp3{sys.version_info.minor}-linux_x86_64"
         text = f"Wheel-Version: 1.0\nGenerator: stand-in\nRoot-Is-Purelib: false\nTag: {tag}\n"
         (new / "WHEEL").write_text(text, encoding="utf-8")
         files = sorted(path for path in top.rglob("*") if path.is_file())
@@ -73,6 +74,26 @@ def make_wheel(rocm: str, prefix: Path, targets: list[str], output: Path) -> Pat
             for path in [*files, record]:
                 archive.write(path, path.relative_to(top).as_posix())
     return wheel
+
+
+def copy_debians(top: Path) -> Path:
+    """Copy what Debian's packages have of torch to where a wheel has it; returns its dist-info."""
+    (info,) = PACKAGES.glob("torch-*.dist-info")
+    left_out = shutil.ignore_patterns("__pycache__", "bin", "test")
+    shutil.copytree(PACKAGES / "torch", top / "torch", ignore=left_out)  # links are what they lead to
+    shutil.copytree(PACKAGES / "torchgen", top / "torchgen", ignore=left_out)
+    shutil.copytree(PACKAGES / "functorch", top / "functorch", ignore=left_out)
+    (top / "torch/bin").mkdir()  # its other programs are tests
+    shutil.copy2(PACKAGES / "torch/bin/torch_shm_manager", top / "torch/bin")
+    for name in ("Torch", "Caffe2", "ATen"):
+        if (CMAKE / name).is_dir():
+            shutil.copytree(CMAKE / name, top / "torch/share/cmake" / name)
+    for file in (top / "torch/share/cmake").rglob("*.cmake"):  # they count from /usr/lib/x86_64-linux-gnu
+        text = re.sub(r"/x86_64-linux-gnu/(lib\w+\.so)[\d.]*", r"/lib/\1", file.read_text(encoding="utf-8"))
+        text = text.replace("_IMPORT_PREFIX}/../", "_IMPORT_PREFIX}/")
+        text = text.replace("CMAKE_CURRENT_LIST_DIR}/../../../../", "CMAKE_CURRENT_LIST_DIR}/../../../")
+        file.write_text(text, encoding="utf-8")
+    return info
 
 
 def describe_file(path: Path, top: Path) -> str:
@@ -157,8 +178,9 @@ def main() -> int:
     parser.add_argument("--prefix", type=Path, required=True, help="that ROCm, laid out as /opt/rocm")
     parser.add_argument("--gfx", required=True, help="targets, by commas")
     parser.add_argument("--output-dir", type=Path, required=True)
+    parser.add_argument("--torch", type=Path, help="a wheel of torch for processors, in place of Debian's")
     words = parser.parse_args()
-    print(make_wheel(words.rocm, words.prefix, words.gfx.split(","), words.output_dir))
+    print(make_wheel(words.rocm, words.prefix, words.gfx.split(","), words.output_dir, words.torch))
     return 0
 
 
