@@ -80,6 +80,20 @@ def test_the_most_exact_pattern_decides() -> None:
         stated.find_owner("aab")
 
 
+def test_an_owner_of_everything_owns_what_nobody_else_does_however_names_are_written() -> None:
+    """Of torch, too: that is what was written. Two such owners are of two minds about every name."""
+    sources = dict.fromkeys("abc", "https://x.example/")
+    stated = owners.Owners.model_validate(
+        {"sources": sources, "owners": {"*": "a", "Rocm.SDK": "b", "ROCM__*": "c"}, "default": "b"}
+    )
+    names = ("torch", "numpy", "rocm-sdk", "rocm-sdk-core", "rocm")
+    assert [stated.find_owner(name) for name in names] == ["a", "a", "b", "c", "a"]
+    both = owners.Owners.model_validate({"sources": sources, "owners": {"*": "a", "**": "b", "numpy": "c"}})
+    assert both.find_owner("numpy") == "c"
+    with pytest.raises(errors.DataError, match="torch has two owners"):
+        both.find_owner("torch")
+
+
 def test_a_default_owns_the_rest_but_no_code_for_gpus() -> None:
     stated = owners.Owners.model_validate(
         {"sources": {"pypi": "https://pypi.org/simple/"}, "default": "pypi"}
