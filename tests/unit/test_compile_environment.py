@@ -107,7 +107,7 @@ SDK_ONLY = {"DISTUTILS_USE_SDK": "1"}
 
 SYSDEPS = {
     "CPATH": "/sdk/lib/rocm_sysdeps/include:/sdk/include/roctracer",
-    "LDFLAGS": "-L/sdk/lib/rocm_sysdeps/lib",
+    "LDFLAGS": "-Wl,-rpath-link,/sdk/lib -L/sdk/lib/rocm_sysdeps/lib",
     "PKG_CONFIG_PATH": "/sdk/lib/rocm_sysdeps/lib/pkgconfig",
     "LD_LIBRARY_PATH": "/sdk/lib/rocm_sysdeps/lib",
 }
@@ -207,7 +207,7 @@ def test_what_the_user_has_set_is_kept() -> None:
     assert env["CPPFLAGS"] == f"{QUIET} -DX"
     assert env["CFLAGS"] == "-O1"
     assert compose(request("apex"), mine)["CFLAGS"] == "-ffile-prefix-map=/src/apex=. -O1"
-    assert env["LDFLAGS"] == "-L/sdk/lib/rocm_sysdeps/lib -Wl,-O1"
+    assert env["LDFLAGS"] == "-Wl,-rpath-link,/sdk/lib -L/sdk/lib/rocm_sysdeps/lib -Wl,-O1"
     assert env["LD_LIBRARY_PATH"] == "/sdk/lib/rocm_sysdeps/lib:/my/lib:/other"
     assert env["PKG_CONFIG_PATH"] == "/sdk/lib/rocm_sysdeps/lib/pkgconfig:/my/pc"
     assert env["CMAKE_PREFIX_PATH"] == "/sdk/lib/cmake:/my/cmake"
@@ -320,7 +320,7 @@ def test_the_sdk_is_looked_at_once(tmp_path: Path) -> None:
 def test_packages_of_an_installed_rocm_take_the_libraries_of_the_system() -> None:
     made = replace(BARE, bundles=False)
     env = compose(request("pytorch", sdk=made), BASE)
-    assert "LDFLAGS" not in env
+    assert env["LDFLAGS"] == "-Wl,-rpath-link,/sdk/lib"
     assert "PKG_CONFIG_PATH" not in env
     assert any("lib/rocm_sysdeps" in line for line in sdk_tree.list_sdk_warnings(made))
 

@@ -31,10 +31,13 @@ def _shorten_run_paths(request: build_request.BuildRequest, env: dict[str, str])
     """Have libraries in the build folder name no folder as their run path.
 
     CMake writes the wheel's over it when it installs (cmake/Dependencies.cmake), into a room as long as the
-    names of the folders were. The folder of ROCm is left out where the compiler searches it by itself.
+    names of the folders were. The folder of ROCm is left out where the compiler searches it by itself; with
+    it goes where the linker finds what ROCm's libraries need, which is said again.
     """
+    libraries = request.sdk.root / "lib"
     env.setdefault("CMAKE_BUILD_RPATH_USE_ORIGIN", "ON")
-    variables.prepend_path(env, "LIBRARY_PATH", request.sdk.root / "lib", request.platform)
+    variables.prepend_path(env, "LIBRARY_PATH", libraries, request.platform)
+    variables.add_flags(env, "LDFLAGS", f"-Wl,-rpath-link,{shlex.quote(str(libraries))}")
 
 
 def _add_bundled_libraries(request: build_request.BuildRequest, env: dict[str, str]) -> None:
