@@ -238,3 +238,5 @@ def test_installers_that_pick_something_else_are_a_failure(staged: Staged) -> No
         (page / file).write_text(text.replace("torch-2.9.1", "torch-2.9.0"))
     staged.check(code=14)
     assert staged.found()["resolver"] == ["fail", "pass"]
+    failed = [one.failed for one in staged.read_evidence() if one.kind == "resolver" and not one.passed]
+    assert "failed with exit code 1: | ERROR: HTTP error 404" in str(failed), failed

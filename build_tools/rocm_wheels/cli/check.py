@@ -173,5 +173,6 @@ def _ask_installers(
         question = (results.parse_project(check.requirement), check.python, picked)
         about = tuple(path.name for path in wheels if results.covers_wheel({question}, path.name))
         name = f"{check.requirement}, Python {check.python}, {check.tool}"
-        tests.append(_make_test(name, check.fault, about))
+        # the first line of pip's and uv's says only that they failed
+        tests.append(_make_test(name, " ".join(check.fault.split()), about))
     return tests
