@@ -200,7 +200,12 @@ def run_command(command: click.Command, argv: list[str] | None = None) -> int:
         return _run_in_boundary(command, argv)
 
 
-_USED_BY_STEPS = ("rocm_wheels.cli.runs", "rocm_wheels.audit.verify", "rocm_wheels.package.repair")
+_USED_BY_STEPS = (
+    "rocm_wheels.cli.runs",
+    "rocm_wheels.audit.verify",
+    "rocm_wheels.package.repair",
+    "auditwheel.policy",
+)
 
 
 @contextlib.contextmanager
