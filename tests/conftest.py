@@ -60,7 +60,8 @@ LONG = (
     *SHARED[0],
     *SHARED[1],
     *("test_snakemake_slurm", "test_quickstart", "test_torch_across_pythons", "test_patches"),
-    *("test_checkout_killed", "test_own_work", "test_checkout", "test_lock", "test_submodules"),
+    *("test_checkout_killed", "test_reproduce", "test_build_asan"),  # by now there is the demo that they read
+    *("test_own_work", "test_checkout", "test_lock", "test_submodules"),
     *(
         "test_build_trees",
         "test_status",

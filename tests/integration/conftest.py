@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import servers
-from finished_demo import Demo, finish_demo
+from finished_demo import Demo, find_demo, make_own_demo
 from projects import base, made_world, make, python, recipe, source, world
 from pythons import INSTALLERS, OLD_PIPS, UV, get_pip
 from sources import CLONE, Tree, Upstream, make_upstream
@@ -60,9 +60,22 @@ def hipified(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.fixture(scope="session")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+def demo_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder by which all workers of this run find a demo."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "demo of all workers"
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory, demo_place: Path) -> Demo:
     """A finished demo. It is as new for test_demo only, which begins before the others."""
-    return finish_demo(tmp_path_factory)
+    return make_own_demo(tmp_path_factory, demo_place)
+
+
+@pytest.fixture(scope="session")
+def released_demo(tmp_path_factory: pytest.TempPathFactory, demo_place: Path) -> Demo:
+    """What a demo has released, of whichever worker: to be read."""
+    return find_demo(tmp_path_factory, demo_place)
 
 
 @pytest.fixture(scope="session", params=INSTALLERS)

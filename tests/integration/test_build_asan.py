@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import miniature
@@ -35,23 +34,37 @@ def find_runtime() -> Path | None:
 
 
 @pytest.fixture(scope="module")
-def built(demo: Demo) -> Iterator[dict[str, Path]]:
-    """The wheels of a build with ``--packaging asan``, by project: of a torch whose loop goes one too far."""
+def demo(released_demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """Sources of a demo and its plain wheels, to be built elsewhere; another worker may be changing it."""
     if find_runtime() is None:
         pytest.skip("this compiler has no runtime of AddressSanitizer (Debian: libasan8)")
+    folder, made = tmp_path_factory.mktemp("asan"), released_demo.folder
+    (folder / "wheels").mkdir()
+    for wheel in (made / "releases" / "store").rglob("*.whl"):
+        shutil.copy(wheel, folder / "wheels")
+    for name in ("sources.lock.json", "rocm-packages"):
+        (folder / name).symlink_to(made / name)
+    demo = Demo(folder, released_demo.env)
+    words = ("--lock", folder / "sources.lock.json", "--source-dir", folder / "sources")
+    demo.ours("checkout", "torch", "triton", "torchaudio", *words, code=0)
+    return demo
+
+
+@pytest.fixture(scope="module")
+def built(demo: Demo) -> dict[str, Path]:
+    """The wheels of a build with ``--packaging asan``, by project: of a torch whose loop goes one too far."""
     source = demo.torch / "aten/src/ATen/native/cpu/Activation.cpp"
     text = source.read_text()
     source.write_text(text.replace("i < x.size", "i <= x.size"))
-    try:
-        ended = demo.build(*packaging(demo), "--json", output="asan")
-        assert ended.code == 0, ended.err
-        yield {row["project"]: demo.folder / "asan" / row["wheel"] for row in json.loads(ended.out)}
-    finally:
-        source.write_text(text)
+    ended = demo.build(*packaging(demo), "--json", output="asan")
+    assert ended.code == 0, ended.err
+    return {row["project"]: demo.folder / "asan" / row["wheel"] for row in json.loads(ended.out)}
 
 
 def packaging(demo: Demo) -> list[str]:
-    return ["--packaging", "asan", "--find-links", str(demo.folder / "rocm-packages" / "dist")]
+    extras = ",".join(f"device-{target}" for target in miniature.TARGETS)
+    rocm = ["--install-rocm", "--rocm-extras", extras]
+    return ["--packaging", "asan", *rocm, "--find-links", str(demo.folder / "rocm-packages" / "dist")]
 
 
 def test_a_compiler_that_is_neither_is_refused(demo: Demo) -> None:

@@ -36,6 +36,12 @@ MINE = {
 
 
 @pytest.fixture
+def demo(released_demo: Demo) -> Demo:
+    """A demo that another worker may be changing elsewhere."""
+    return released_demo
+
+
+@pytest.fixture
 def store(demo: Demo, tmp_path: Path) -> Path:
     """The demo's store, to be added to."""
     return Path(shutil.copytree(demo.folder / "releases" / "store", tmp_path / "store"))

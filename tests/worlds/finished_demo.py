@@ -19,8 +19,11 @@ from commands import Ended, choose_projects, run_program
 from sources import CLONE
 from warm_python import warm_python
 
+from rocm_wheels.core import errors, files
 from rocm_wheels.package import split
 from rocm_wheels.wheels import wheel_code
+
+_PATIENCE = 800.0  # seconds, for a demo on a busy machine
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,33 @@ class Demo:
         """The log of the last build of a project, or of one ``before`` it."""
         logs = sorted((self.folder / "sources" / ".rocm-wheels" / "runs").glob(f"*/build-{project}-*.log"))
         return logs[-1 - before].read_text()
+
+
+def make_own_demo(tmp_path_factory: pytest.TempPathFactory, place: Path) -> Demo:
+    """Run the demo for tests that change it; those of other workers, which do not, find it by ``place``."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(files.lock_folder(place, purpose="demo of all workers"))
+        except errors.UsageError:  # another worker makes one for them
+            return finish_demo(tmp_path_factory)
+        demo = finish_demo(tmp_path_factory)
+        if not (place / "demo.json").exists():
+            (place / "demo.json").write_text(json.dumps([str(demo.folder), demo.env]))
+        return demo
+
+
+def find_demo(tmp_path_factory: pytest.TempPathFactory, place: Path) -> Demo:
+    """Return the demo that some worker has made, or makes now. Tests may have built in it since.
+
+    As it was released remain the store, ROCm's packages, the lock, the repositories, and what is beside it.
+    """
+    with files.lock_folder(place, purpose="demo of all workers", patience=_PATIENCE):
+        named = place / "demo.json"
+        if not named.exists():
+            demo = finish_demo(tmp_path_factory)
+            named.write_text(json.dumps([str(demo.folder), demo.env]))
+        folder, env = json.loads(named.read_text())
+    return Demo(Path(folder), env)
 
 
 def finish_demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
