@@ -107,7 +107,7 @@ SDK_ONLY = {"DISTUTILS_USE_SDK": "1"}
 
 SYSDEPS = {
     "CPATH": "/sdk/lib/rocm_sysdeps/include:/sdk/include/roctracer",
-    "LDFLAGS": "-Wl,-rpath-link,/sdk/lib -L/sdk/lib/rocm_sysdeps/lib",
+    "LDFLAGS": "-L/sdk/lib/rocm_sysdeps/lib",
     "PKG_CONFIG_PATH": "/sdk/lib/rocm_sysdeps/lib/pkgconfig",
     "LD_LIBRARY_PATH": "/sdk/lib/rocm_sysdeps/lib",
 }
@@ -143,7 +143,6 @@ def test_the_whole_environment(name: str, platform: project_names.Platform, expe
         source |= {"HIPFLAGS": place, "HIPCC_COMPILE_FLAGS_APPEND": place}
         if name == "pytorch":  # whose libraries say the flags of the host's compiler
             source |= dict.fromkeys(HOST_LAUNCHERS, HOST_LAUNCHER)
-            source |= {"CMAKE_BUILD_RPATH_USE_ORIGIN": "ON", "LIBRARY_PATH": "/sdk/lib"}
         else:
             source |= {"CFLAGS": place, "CXXFLAGS": f"{place} {expected['CXXFLAGS']}"}
     assert compose(made, base) == {**expected, **source}
@@ -183,7 +182,7 @@ OPTIONS: list[tuple[str, dict[str, Any], dict[str, str], dict[str, str | None]]]
      {"CMAKE_CXX_COMPILER_LAUNCHER": "/bin/sccache", "HIP_CLANG_LAUNCHER": "/bin/sccache", EMBEDDED: None}),
     ("pytorch", {}, {"CMAKE_CXX_COMPILER_LAUNCHER": "mine"},
      {"CMAKE_C_COMPILER_LAUNCHER": HOST_LAUNCHER, "CMAKE_CXX_COMPILER_LAUNCHER": "mine"}),
-    ("pytorch", {"editable": True}, {}, dict.fromkeys((*HOST_LAUNCHERS, "LIBRARY_PATH"))),
+    ("pytorch", {"editable": True}, {}, dict.fromkeys(HOST_LAUNCHERS)),
     ("triton", {"triton_environment": OF_TRITON}, {"TRITON_APPEND_CMAKE_ARGS": "-DX=1"},
      {"TRITON_WHEEL_VERSION_SUFFIX": "+git1234+rocm7.1.0", "TRITON_WHEEL_NAME": "triton",
       "TRITON_APPEND_CMAKE_ARGS": "-DCMAKE_FIND_USE_CMAKE_ENVIRONMENT_PATH=FALSE -DX=1"}),
@@ -207,7 +206,7 @@ def test_what_the_user_has_set_is_kept() -> None:
     assert env["CPPFLAGS"] == f"{QUIET} -DX"
     assert env["CFLAGS"] == "-O1"
     assert compose(request("apex"), mine)["CFLAGS"] == "-ffile-prefix-map=/src/apex=. -O1"
-    assert env["LDFLAGS"] == "-Wl,-rpath-link,/sdk/lib -L/sdk/lib/rocm_sysdeps/lib -Wl,-O1"
+    assert env["LDFLAGS"] == "-L/sdk/lib/rocm_sysdeps/lib -Wl,-O1"
     assert env["LD_LIBRARY_PATH"] == "/sdk/lib/rocm_sysdeps/lib:/my/lib:/other"
     assert env["PKG_CONFIG_PATH"] == "/sdk/lib/rocm_sysdeps/lib/pkgconfig:/my/pc"
     assert env["CMAKE_PREFIX_PATH"] == "/sdk/lib/cmake:/my/cmake"
@@ -231,47 +230,6 @@ def test_what_is_compiled_is_the_same_in_every_folder(name: str, tmp_path: Path)
         subprocess.run(words, cwd=source, check=True, env={**env, "PATH": os.environ["PATH"]})
         made.append((source / "a.so").read_bytes())
     assert made[0] == made[1] and b"./csrc/a.cpp\0" in made[0] and b"/first/" not in made[0]
-
-
-# the first lines are those of torch's cmake/Dependencies.cmake (2.6.0)
-RUN_PATHS = """
-cmake_minimum_required(VERSION 3.18)
-project(small C)
-set(CMAKE_SKIP_BUILD_RPATH FALSE)
-set(CMAKE_BUILD_WITH_INSTALL_RPATH FALSE)
-set(CMAKE_INSTALL_RPATH "$ORIGIN")
-set(CMAKE_INSTALL_RPATH_USE_LINK_PATH FALSE)
-foreach(name hip c10 torch)
-  file(WRITE ${CMAKE_BINARY_DIR}/${name}.c "int ${name}(void) { return 1; }")
-endforeach()
-set(hip $ENV{ROCM_HOME}/lib/libhip.so)
-execute_process(COMMAND ${CMAKE_C_COMPILER} -shared ${CMAKE_BINARY_DIR}/hip.c -o ${hip})
-add_library(c10 SHARED ${CMAKE_BINARY_DIR}/c10.c)
-set_property(TARGET c10 PROPERTY LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
-add_library(torch SHARED ${CMAKE_BINARY_DIR}/torch.c)
-target_link_options(torch PRIVATE -Wl,--no-as-needed)
-target_link_libraries(torch c10 ${hip})
-install(TARGETS torch LIBRARY DESTINATION lib)
-"""
-
-
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="it is linked by gcc")
-def test_run_paths_of_torch_leave_no_room_of_a_folders_length(tmp_path: Path) -> None:
-    made, path = [], f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    for folder in ("first", "another/one"):
-        source, rocm = tmp_path / folder / "pytorch", tmp_path / folder / "rocm"
-        (rocm / "lib").mkdir(parents=True)
-        source.mkdir()
-        (source / "CMakeLists.txt").write_text(RUN_PATHS)
-        env = compose(request("pytorch", source=source, sdk=replace(FULL, root=rocm)), {"PATH": path})
-        origin = (
-            f"-DCMAKE_BUILD_RPATH_USE_ORIGIN={env['CMAKE_BUILD_RPATH_USE_ORIGIN']}"  # as torch hands it on
-        )
-        words = ["-GNinja", "-S", source, "-B", source / "build", f"-DCMAKE_INSTALL_PREFIX={source}", origin]
-        for line in (words, ["--build", source / "build", "--target", "install"]):
-            subprocess.run(["cmake", *line], env=env, check=True, stdout=subprocess.DEVNULL)
-        made.append((source / "lib" / "libtorch.so").read_bytes())
-    assert made[0] == made[1] and b"$ORIGIN\0" in made[0] and b"libhip.so\0" in made[0]
 
 
 _NAMES = ["CXXFLAGS", "CFLAGS", "LDFLAGS", "LD_LIBRARY_PATH", "PKG_CONFIG_PATH", "CC", "MAX_JOBS"]
@@ -320,7 +278,7 @@ def test_the_sdk_is_looked_at_once(tmp_path: Path) -> None:
 def test_packages_of_an_installed_rocm_take_the_libraries_of_the_system() -> None:
     made = replace(BARE, bundles=False)
     env = compose(request("pytorch", sdk=made), BASE)
-    assert env["LDFLAGS"] == "-Wl,-rpath-link,/sdk/lib"
+    assert "LDFLAGS" not in env
     assert "PKG_CONFIG_PATH" not in env
     assert any("lib/rocm_sysdeps" in line for line in sdk_tree.list_sdk_warnings(made))
 

@@ -23,21 +23,6 @@ def _complete_environment(request: build_request.BuildRequest, env: dict[str, st
     env["PYTORCH_EXTRA_INSTALL_REQUIREMENTS"] = "|".join(text for text in required if text)
     if request.platform == "linux":
         _add_bundled_libraries(request, env)
-        if not request.editable:
-            _shorten_run_paths(request, env)
-
-
-def _shorten_run_paths(request: build_request.BuildRequest, env: dict[str, str]) -> None:
-    """Have libraries in the build folder name no folder as their run path.
-
-    CMake writes the wheel's over it when it installs (cmake/Dependencies.cmake), into a room as long as the
-    names of the folders were. The folder of ROCm is left out where the compiler searches it by itself; with
-    it goes where the linker finds what ROCm's libraries need, which is said again.
-    """
-    libraries = request.sdk.root / "lib"
-    env.setdefault("CMAKE_BUILD_RPATH_USE_ORIGIN", "ON")
-    variables.prepend_path(env, "LIBRARY_PATH", libraries, request.platform)
-    variables.add_flags(env, "LDFLAGS", f"-Wl,-rpath-link,{shlex.quote(str(libraries))}")
 
 
 def _add_bundled_libraries(request: build_request.BuildRequest, env: dict[str, str]) -> None:
