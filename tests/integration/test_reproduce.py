@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from commands import make_key, needs_ssh_keygen
 from finished_demo import Demo
+from pythons import PIP, UV
+from servers import serve_folder
 
 from rocm_wheels.wheels import rewrite, statement
 from rocm_wheels.wheels.archive import WheelArchive
@@ -100,6 +102,64 @@ def test_one_project_is_built_against_the_torch_of_the_set(demo: Demo, store: Pa
     (entry,) = reproduce(demo, store, "--project", "torchaudio", "-o", tmp_path / "out")
     assert (entry["outcome"], entry["hashes"]) == ("pass", [digest(find_wheel(demo, "torchaudio"))])
     assert [path.name for path in (tmp_path / "out" / "build-1" / "sources").iterdir()] == ["pytorch_audio"]
+
+
+def test_a_companion_alone_is_checked_shown_installed_and_built_again(demo: Demo, tmp_path: Path) -> None:
+    """Beside the set that has its torch: audited by `set check`, taken from the channel by pip and uv."""
+    store, links = tmp_path / "store", demo.folder / "rocm-packages" / "dist"
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "channels: {nightly: {signed: false, rules: {audit: {fresh: 90d}, resolver: {fresh: 90d}}}}\n"
+    )
+    lock = ("--family", "multi-arch", "--lock", demo.folder / "sources.lock.json")
+    of_torch = json.loads((demo.folder / "sources.lock.json").read_text())
+    of_torch["projects"] = {name: of_torch["projects"][name] for name in ("triton", "pytorch")}
+    (tmp_path / "torch.lock").write_text(json.dumps(of_torch))
+    audio, ids = find_wheel(demo, "torchaudio"), list[str]()
+    torch = [find_wheel(demo, name) for name in ("torch", "triton")]
+    for wheels, its_lock in (([audio], lock), (torch, (*lock[:-1], tmp_path / "torch.lock"))):
+        words = ("set", "stage", store, *wheels, *its_lock, "--json")
+        ids.append(json.loads(demo.ours(*words, code=0).out)["set"])
+        demo.ours("set", "check", store, "--set", ids[-1], code=0)
+    words = (
+        "set",
+        "reproduce",
+        store,
+        "--set",
+        ids[0],
+        "--find-links",
+        links,
+        "-o",
+        tmp_path / "out",
+        "--json",
+    )
+    (entry,) = json.loads(demo.ours(*words, code=0).out)
+    assert (entry["outcome"], entry["hashes"]) == ("pass", [digest(audio)])
+    on_channel = ("--channel", "nightly", "--policy", policy)
+    ended = demo.ours("set", "promote", store, "--set", ids[0], *on_channel, code=15)
+    assert "requires torch==2.13.0a0+rocm7.1.0.miniature, which is not in the set" in ended.err
+    for set_id in reversed(ids):
+        demo.ours("set", "promote", store, "--set", set_id, *on_channel, code=0)
+    demo.ours("set", "refresh", store, "--policy", policy, code=0)
+    support = json.loads((store / "multi-arch" / "support.json").read_text())
+    (told,) = [release["install"] for release in support["releases"] if release["set"] == ids[0]]
+    with serve_folder(store) as server:
+        for name, tool in (("pip", PIP), ("uv", UV)):
+            line = told[name].replace("{index}", f"{server.url}multi-arch/simple/nightly/")
+            words = line.partition(" install ")[2].split()
+            demo.start(*tool, "--target", tmp_path / name, "--find-links", links, *words, code=0)
+            installed = {path.name.partition("-")[0] for path in (tmp_path / name).glob("*.dist-info")}
+            assert installed >= {"torchaudio", "torch", "triton", "rocm"}
+    # and where its torch is in no set, that is said before anything is built
+    (tmp_path / "apart").mkdir()
+    (apart,) = (Path(shutil.copy2(audio, tmp_path / "apart")),)
+    for beside in audio.parent.glob(f"{audio.name}.*"):
+        shutil.copy2(beside, tmp_path / "apart")
+    alone = json.loads(demo.ours("set", "stage", tmp_path / "other", apart, *lock, "--json", code=0).out)[
+        "set"
+    ]
+    ended = demo.ours("set", "reproduce", tmp_path / "other", "--set", alone, "--find-links", links, code=15)
+    assert "have 0 wheels of it" in ended.err
 
 
 def test_a_split_and_a_fat_torch_are_packaged_again(demo: Demo, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import unquote
 
@@ -26,7 +26,7 @@ from rocm_wheels.core import errors, records, tables
 from rocm_wheels.models import project_names
 from rocm_wheels.models.lock import Lock, LockedPackage, LockedTools, Sha256Digest
 from rocm_wheels.models.project import load_project
-from rocm_wheels.release import set_statements, wheel_set
+from rocm_wheels.release import set_conflicts, set_needs, set_statements, wheel_set
 from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.stores.store import Store
 from rocm_wheels.variants import device_names
@@ -119,8 +119,8 @@ class Rebuild:
     """Wheels that are built together; ``compared`` are those of them that were asked for.
 
     ``lock`` has the tools of their builds, ``python`` (``3.12``) is whom they are for. ``packaging``: that of
-    the set, whenever they were packaged. ``given``: wheels of the set that these are built against, and that
-    are not built, by project.
+    the set, whenever they were packaged. ``given``: wheels that these are built against, and that are not
+    built, by project: of the set, or of another one of its family.
     """
 
     lock: Lock
@@ -213,13 +213,23 @@ def plan_rebuilds(
             *(asked.platform_tag, asked.installed_rocm, asked.unlisted_targets),
         )
         groups.setdefault(key, []).append(wheel)
-    rebuilds = []
+    rebuilds, needs = (
+        [],
+        set_needs.list_needs(document, set_conflicts.read_all_requirements(store, paths, document)),
+    )
     for (lock_digest, *_), wheels in groups.items():
         compared = [wheel for wheel in wheels if not chosen or _get_host(wheel.file) in chosen]
         if compared:
             packaging = _find_packaging(document, built, wheels)
             lock = locks[str(lock_digest)]
-            rebuilds.append(_plan_group(document, compared, wheels, built, lock=lock, packaging=packaging))
+            plan = _plan_group(document, compared, wheels, built, lock=lock, packaging=packaging)
+            outside = {
+                name: _find_in_other_sets(store, document, plan, load_project(name).normalized_name, needs)
+                for project in plan.projects
+                for name in load_project(project).build.needs
+                if name not in {*plan.projects, *plan.given}
+            }
+            rebuilds.append(replace(plan, given={**plan.given, **outside}))
     return tuple(rebuilds)
 
 
@@ -371,6 +381,38 @@ def _plan_group(
         given,
         () if lock.targets else targets or wheel_set.list_set_targets(document),
     )
+
+
+def _find_in_other_sets(
+    store: Store,
+    document: wheel_set.SetDocument,
+    planned: Rebuild,
+    project: str,
+    needs: Iterable[set_needs.Need],
+) -> wheel_set.SetFile:
+    """Return the wheel that a companion alone is built against: the one of the store that its pin names.
+
+    Raises ReleaseError where no set of the family has it, or sets have it with several bytes.
+    """
+    own = [need for need in needs if need.project == project]
+    files = {
+        file.sha256: file
+        for other in wheel_set.read_family_sets(store, document.family).documents
+        for file in other.files
+        if file.project == project
+        and planned.python in (wheel_set.list_wheel_pythons(file.name) or {planned.python})
+        and own
+        and all(need.accepts(file.version) for need in own)
+    }
+    if len(files) != 1:
+        wanted = ", ".join(dict.fromkeys(map(str, own))) or project
+        count = tables.format_count(len(files), "wheel")
+        raise errors.ReleaseError(
+            f"{document.id} was built against {wanted} for Python {planned.python}, and sets of"
+            f" {document.family} in {store.url} have {count} of it",
+            tip="stage the set that it was built against into this store",
+        )
+    return next(iter(files.values()))
 
 
 def _collect_tools(wheels: Iterable[BuiltWheel], projects: Iterable[str]) -> LockedTools:
