@@ -292,5 +292,5 @@ def _compare_tree(
     if (look.identity.commit, look.identity.tree) != (state.left[""].head, state.identity):
         faults.append("it was changed since its checkout (its `status` says how)")
     if hipify.whose_build_env(load_project(name), tree) == "theirs":
-        faults.append(f"its {hipify.BUILD_ENV_FILE} is not the one of its checkout")
+        faults.append(f"its {hipify.BUILD_ENV_FILE} has not what the recipe says: remove it first")
     return faults, look

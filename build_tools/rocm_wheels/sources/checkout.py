@@ -447,10 +447,15 @@ class _TreeCheckout:
         if not commits.is_tagged(git, commit, hipified=state.hipify == "committed"):
             return False
         wanted = "ours" if request.hipify and request.project.hipify.variables is not None else ""
-        if hipify.whose_build_env(request.project, request.directory) not in ("theirs", wanted):
+        whose = hipify.whose_build_env(request.project, request.directory)
+        if whose not in ("theirs", wanted):
             return False
         now = trees.read_current_tree(disable_private_filters(git), state)
-        return now == (state.left[""].head, state.identity)
+        if now != (state.left[""].head, state.identity):
+            return False
+        if whose == "theirs":
+            hipify.warn_of_their_build_env(request.directory)
+        return True
 
     def _may_continue(self, commit: str) -> bool:
         """Tell whether a branch goes on as it is: commits of somebody's own are on top of the wanted commit.

@@ -41,12 +41,20 @@ def whose_build_env(project: Project, directory: Path) -> str:
     return "ours" if file.read_bytes() == _format_build_env(project.hipify.variables) else "theirs"
 
 
+def warn_of_their_build_env(directory: Path) -> None:
+    """Say that the build reads another file than the recipe's: a user's, or one of an earlier recipe."""
+    log.log_warning(
+        f"{directory / BUILD_ENV_FILE} has not what the recipe says; it is left as it is, and the build "
+        "reads it (remove it, and check out again, for the recipe's)"
+    )
+
+
 def write_build_env(git: Git, git_dir: Path, project: Project, *, hipified: bool) -> None:
     """Write or remove the file; one with something else in it stays, and that is said."""
     file, variables = git.directory / BUILD_ENV_FILE, project.hipify.variables
     whose = whose_build_env(project, git.directory)
     if whose == "theirs":
-        log.log_warning(f"{file} is not ours; it is left as it is, and the build reads it")
+        warn_of_their_build_env(git.directory)
     elif hipified and variables is not None:
         _exclude_from_git(git, git_dir)
         if not whose:
