@@ -10,14 +10,14 @@ import pytest
 from commands import call
 from pythons import PIP, UV
 from servers import serve_folder
-from stores import FAMILY, NOW, PYTHON, ROCM, World, drafts, hours_ago, know, rocm_wheel, verified
+from stores import FAMILY, NOW, PYTHON, ROCM, World, a_lock, drafts, hours_ago, know, rocm_wheel, verified
 from wheels import Draft, library
 
 from rocm_wheels.core import process
 from rocm_wheels.index import update
 from rocm_wheels.models.lock import Lock, LockedProject
 from rocm_wheels.release import wheel_set
-from rocm_wheels.sources.lock import write_lock
+from rocm_wheels.sources.lock import format_lock, write_lock
 from rocm_wheels.stores import folder
 
 RULES = "{signed: false, rules: {audit: {fresh: 14d}, complete: {}}}"
@@ -187,6 +187,22 @@ def test_what_no_shown_set_has_is_refused(shop: Shop, requires: str, rocm: str, 
     alone, printed = shop.stage_companion(requires, rocm=rocm)
     assert lack in printed and ("`set promote` to nightly" in printed) == bool(lack)
     assert lack in shop.change("promote", alone, code=15 if lack else 0)
+
+
+@pytest.mark.parametrize("requires", [[], ["torch<3,>=2.9"]])
+def test_what_is_compiled_against_a_torch_says_which(shop: Shop, tmp_path: Path, requires: list[str]) -> None:
+    """Installers would put it beside the next torch, whose C++ is another, and so would a view."""
+    shop.change("promote", shop.stage_torch())
+    lock = a_lock(["pytorch_vision"])
+    write_lock(tmp_path / "own.lock", lock)
+    vision = drafts("2.9.3")["torchvision"]
+    vision.requires = requires
+    vision.members[f"{vision.folder}/sources.lock.json"] = format_lock(lock).encode()
+    wheel = vision.write(tmp_path)
+    alone, printed = shop.stage([wheel], tmp_path / "own.lock")
+    told = f"{wheel.name} is compiled against torch, and does not require one version of it"
+    assert told in printed
+    assert told in shop.change("promote", alone, code=15)
 
 
 def test_an_index_of_the_policy_may_have_the_torch(shop: Shop, tmp_path: Path) -> None:

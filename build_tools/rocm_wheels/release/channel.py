@@ -361,6 +361,7 @@ def _list_demands(
         partial(set_conflicts.refuse_overlaps, document, shown),
         partial(set_conflicts.require_pins, document, own),
         partial(set_conflicts.require_ties, document, own, shown),
+        partial(set_needs.require_exact_builds, document, requires),
         partial(
             set_needs.require_needs,
             set_needs.list_needs(document, requires),

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from rocm_wheels.audit import metadata
 from rocm_wheels.core import errors
 from rocm_wheels.index import reader, resolve_check
 from rocm_wheels.index.platform_tags import PLATFORM_TAGS
 from rocm_wheels.models import facts, project_names
+from rocm_wheels.models.project import load_project
 from rocm_wheels.release import set_conflicts, support, wheel_set
 from rocm_wheels.wheels import dist_info, python_tags
 
@@ -64,6 +66,28 @@ def list_needs(
             if need.project in outside and (marker is None or marker.evaluate(machine)):
                 needs.append(need)
     return tuple(needs)
+
+
+def require_exact_builds(document: wheel_set.SetDocument, requires: set_conflicts.RequirementsByFile) -> None:
+    """Raise ReleaseError for a companion alone that is compiled against another project, and takes any of it.
+
+    By its recipe (``pins``). In a set with torch ``set_conflicts.require_pins`` looks at such requirements.
+    """
+    recipes = project_names.find_wheel_projects() if document.torch_line is None else {}
+    for file in (file for file in document.files if file.project in recipes):
+        exact = {
+            canonicalize_name(requirement.name)
+            for requirement in requires[file.name]
+            if metadata.get_exact_version(requirement)
+        }
+        pins = load_project(recipes[file.project]).build.pins
+        for name in (load_project(pin.project).normalized_name for pin in pins):
+            if name not in exact:
+                raise errors.ReleaseError(
+                    f"{file.name} is compiled against {name}, and does not require one version of it:"
+                    " installers would put it beside any",
+                    tip=f"build it with `{name}==VERSION` in its METADATA, as `build` writes it",
+                )
 
 
 def require_needs(
