@@ -216,7 +216,10 @@ def plan_repairs(
     searched, notes = [], []
     for folder in request.library_dirs:
         if not folder.is_dir():
-            raise errors.UsageError(f"there is no folder {folder} to graft libraries from")
+            raise errors.UsageError(
+                f"there is no folder {folder} to graft libraries from",
+                tip="correct --library-dir of `wheel repair`, or ROCM_WHEELS_LIBRARY_DIRS of a build",
+            )
         names = sorted(file.name for file in folder.iterdir() if _LIBRARY.search(file.name))
         if name := next(filter(is_rocm_library, names), None):
             notes.append(f"{folder} is not searched: it has {name}, and nothing of ROCm is grafted")
