@@ -483,6 +483,7 @@ def list_wheel_pythons(name: str) -> frozenset[str]:
         return frozenset()  # not a name to go by: it counts for every Python
 
 
+@lru_cache(4096)
 def is_wheel_for(name: str, python: str) -> bool:
     """Tell whether a Python takes a wheel, by its name. DataError for what is no Python (``3.12``)."""
     try:
