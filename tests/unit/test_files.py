@@ -136,6 +136,7 @@ def test_what_a_killed_run_left_goes_and_what_is_being_written_stays(source: Pat
     target.parent.mkdir()
     for name in (".torch.whl.abcd1234.part", ".torch.whl.9876.part"):
         (target.parent / name).write_bytes(b"the beginning of a download")
+    os.mkfifo(target.parent / ".torch.whl.5432.part")  # nobody will ever write into it
     other = target.with_name(".vision.whl.abcd1234.part")
     other.write_bytes(b"of another file")
     with files.open_atomically(target) as written_meanwhile:

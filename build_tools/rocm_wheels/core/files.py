@@ -49,10 +49,10 @@ def _claim(descriptor: int, *, waits: bool = False) -> bool:
     return True
 
 
-def _remove_stale(hidden: Path) -> None:
+def remove_stale(hidden: Path) -> None:
     """Remove a hidden file or folder that a killed run left, if it is known that nobody has it open."""
     with contextlib.suppress(OSError):
-        descriptor = os.open(hidden, os.O_RDONLY)
+        descriptor = _open_at_once(str(hidden), os.O_RDONLY)  # it may be somebody's pipe
         try:
             if not _claim(descriptor) or not os.path.samestat(os.fstat(descriptor), hidden.stat()):
                 return  # somebody writes it, or may; or it is another one by now
@@ -81,7 +81,7 @@ class HiddenFile:
     """A file that is written through ``descriptor``, its descriptor, and is not yet there for others.
 
     It lies beside its target, hidden and locked, so that what killed runs left can be told from it: that is
-    removed by whoever writes the same file next. ``path`` is where this process alone finds it.
+    removed by whoever writes the same file next. ``path`` is where it lies until it has its name.
     """
 
     def __init__(self, target: Path) -> None:
@@ -92,7 +92,7 @@ class HiddenFile:
             names = [item.name for item in listed if item.name.startswith(prefix)]
         for name in names:
             if name.endswith(".part"):
-                _remove_stale(target.with_name(name))
+                remove_stale(target.with_name(name))
         while True:
             self.descriptor, hidden = tempfile.mkstemp(prefix=prefix, suffix=".part", dir=target.parent)
             self.path, self._open = Path(hidden), True
@@ -260,7 +260,7 @@ def open_stage(folder: Path) -> Iterator[Path]:
     """
     with _make_folder(folder), contextlib.ExitStack() as stack:
         for left in folder.glob(f"{_STAGE_PREFIX}*.part"):
-            _remove_stale(left)
+            remove_stale(left)
         stage = Path(tempfile.mkdtemp(prefix=_STAGE_PREFIX, suffix=".part", dir=folder))
         stack.callback(shutil.rmtree, stage, ignore_errors=True)
         while sys.platform != "win32":

@@ -22,7 +22,13 @@ from typing import Any, Literal, TypeVar
 from pydantic import TypeAdapter
 
 from rocm_wheels.core import errors, log
-from rocm_wheels.core.files import copy_atomically, hash_file, lock_folder, write_json_file
+from rocm_wheels.core.files import (
+    copy_atomically,
+    hash_file,
+    lock_folder,
+    remove_stale,
+    write_json_file,
+)
 from rocm_wheels.core.workspace import Workspace
 
 ValueT = TypeVar("ValueT")
@@ -190,9 +196,8 @@ def deliver_files(
         # before the copy: killed in between, it is still ours
         write_json_file(_collected_path(workspace), dict(sorted(ours.items())))
     for pattern in _list_patterns(distribution):
-        for part in output.glob(f".{pattern}.*.part"):  # of a run that was killed in a copy
-            if f"-{python_tag}-" in part.name:
-                part.unlink()
+        for part in output.glob(f".{pattern.removesuffix('.whl')}.part"):  # hidden names are short
+            remove_stale(part)  # of a run that was killed in a copy
     from rocm_wheels.wheels import statement  # planning reads no wheels
 
     for file, target in zip(files, targets, strict=True):
