@@ -136,8 +136,12 @@ def test_a_wheel_of_the_stable_abi_is_not_for_every_python():
     missing = ("torchvision for Python 3.10", "torchvision for Python 3.13t")
     assert found.reasons == (reason("missing-cells", cells=missing, planned=4),)
     # what no Python of the others takes has to be tested all the same
-    alone = wheel_set.list_installed_wheels(a_set(files[0], files[3], planned=()), "gfx1030")
+    document = a_set(files[0], files[3], planned=())
+    alone = wheel_set.list_installed_wheels(document, "gfx1030")
     assert [(group.python, len(group.files)) for group in alone] == [("3.10", 1), ("", 1)]
+    seen = [said("audit", document=document), of(document, "torch-", "torchvision-")]
+    target = judged(ONE, *seen, document=document).targets[0]
+    assert (target.state, target.pythons) == ("tested", ("3.10",))
 
 
 def test_a_run_of_chosen_tests_is_none_unless_the_policy_says_so():

@@ -176,7 +176,7 @@ def test_reasons_of_a_rule_are_one_line() -> None:
 def test_what_users_are_told_names_every_target() -> None:
     states = (
         TargetState("gfx1030", "tested", ("smoke tests", "full tests"), ("3.12",), "2026-11-21"),
-        TargetState("gfx1031", "reported, unsigned", ("smoke tests",), ("",), "2026-11-21"),
+        TargetState("gfx1031", "reported, unsigned", ("smoke tests",), (), "2026-11-21"),
         TargetState("gfx1032", "failed"),
         TargetState("gfx1033", "untested"),
     )

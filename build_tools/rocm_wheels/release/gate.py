@@ -181,6 +181,7 @@ def _weigh_target(case: GateCase, gfx: str, scales: weighing.Scales) -> TargetSt
         return TargetState(gfx, "failed")
     if not by:
         return TargetState(gfx, "untested")
+    pythons -= {""}  # of wheels for any
     in_order = tuple(
         item.python for item in wheel_set.list_installed_wheels(case.document, gfx) if item.python in pythons
     )

@@ -43,7 +43,7 @@ class _FactFormatter(string.Formatter):
 
 
 def _with_pythons(pythons: Sequence[str]) -> str:
-    return f" with Python {', '.join(filter(None, pythons))}" if any(pythons) else ""
+    return f" with Python {', '.join(pythons)}" if pythons else ""
 
 
 def _describe_failed(facts: Mapping[str, Any]) -> str:
