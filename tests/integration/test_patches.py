@@ -447,7 +447,7 @@ def test_locked_files_are_read_and_patched_to_their_last_line(tree: Tree, tmp_pa
     tree.checkout(hipify=False, patch=False)
     text = (tree.directory / "version.txt").read_text()
     assert text.endswith("\n")
-    tree.commit("More", {"version.txt": f"{text}more\n"})
+    tree.commit("More", {"version.txt": f"{text}more\n", "none.txt": b"\xef\xbb\xbf-r version.txt\n"})
     tree.save()
     patch_set = patches.read_patch_set(tree.patch_set)
     locked = LockedProject(
@@ -457,14 +457,20 @@ def test_locked_files_are_read_and_patched_to_their_last_line(tree: Tree, tmp_pa
         commit=tree.upstream.git("root", "rev-parse", "main"),
         patches=LockedPatches(name=patch_set.folder.name, digest=patch_set.digest),
     )
+    texts = list[str]()
+
+    def list_included(read: str) -> list[str]:
+        texts.append(read)
+        return []
+
     resolve_lock.write_locked_files(
         lock.LockFile(tmp_path / "lock", Lock(platform="linux", projects={"pytorch": locked})),
         {"pytorch": ["version.txt", "none.txt"]},
         tmp_path / "files",
-        list_included=lambda _: [],
+        list_included=list_included,
         checkouts=None,
         patches=tmp_path / "patches",
         env=tree.env,
         transport=tree.transport,
     )
-    assert [path.read_text() for path in (tmp_path / "files/pytorch").iterdir()] == [f"{text}more\n"]
+    assert texts == [f"{text}more\n", "-r version.txt\n"]  # and no mark of UTF-8

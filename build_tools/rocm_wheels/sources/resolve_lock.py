@@ -212,7 +212,7 @@ def write_locked_files(
                     posixpath.normpath(posixpath.join(posixpath.dirname(path), other))
                     for path in pending
                     if (git.directory / path).is_file()
-                    for other in list_included((git.directory / path).read_text("utf-8"))
+                    for other in list_included((git.directory / path).read_text("utf-8-sig"))
                 ]
                 pending = [
                     path for path in dict.fromkeys(included) if is_inside_tree(path) and path not in seen
