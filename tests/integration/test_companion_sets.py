@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,8 @@ from wheels import Draft, library
 from rocm_wheels.core import process
 from rocm_wheels.index import update
 from rocm_wheels.models.lock import Lock, LockedProject
-from rocm_wheels.release import wheel_set
+from rocm_wheels.release import channel, policy, prune, wheel_set
+from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.sources.lock import format_lock, write_lock
 from rocm_wheels.stores import folder
 
@@ -169,6 +170,27 @@ def test_a_view_shows_companions_that_passed_and_take_its_torch(shop: Shop) -> N
     assert shows(loose) == {f"torch-2.9.2+rocm{ROCM}", f"bitsandbytes-0.50.3+rocm{ROCM}"}
     shop.change("demote", newer)
     assert shows() == {f"torch-{TORCH}", f"bitsandbytes-0.50.3+rocm{ROCM}"}
+
+
+def test_a_prune_keeps_companions_by_their_own_line_and_what_a_view_shows(shop: Shop) -> None:
+    """One whose version looks like that of torch takes no place of it; one that nothing shows goes."""
+    torch = shop.stage_torch()
+    older, _ = shop.stage_companion("torch<3,>=2.4")
+    newer, _ = shop.stage_companion("torch<3,>=2.4", version=f"0.50.3+rocm{ROCM}")
+    alike, _ = shop.stage_companion("torch<3,>=2.4", version=f"2.9.3+rocm{ROCM}")
+    later = datetime.now(timezone.utc) + timedelta(days=365)
+    pruner = prune.Pruner(shop.store, policy.RetentionPolicy(keep=1), later)
+    assert pruner.plan(FAMILY).kept.keys() == {torch, newer, alike}
+
+    shop.change("promote", torch)
+    shop.change("promote", older)
+    for set_id in (torch, older):
+        moment = hours_ago(datetime.now(timezone.utc), 1)
+        know(shop.store, wheel_set.find_set(shop.store, set_id), "gfx942", "pass", moment)
+    call("set", "refresh", shop.place, "--policy", shop.policy)
+    actor = channel.ChannelActor("ann@here", NOW)  # killed before it comes to the views
+    channel.Promoter(shop.store, FamilyPaths(FAMILY), "nightly", actor).demote([older])
+    assert pruner.plan(FAMILY).kept[older] == "a view of nightly shows it"
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def _format_plans(plans: Sequence[prune.PrunePlan], *, dry_run: bool) -> Iterato
         for document in plan.sets
     ]
     if rows:
-        header = ("family", "set", "torch", "platform", "created", "frees")
+        header = ("family", "set", "line", "platform", "created", "frees")
         yield tables.format_table(header, rows, width=tables.get_output_width())
     kept = sum(len(plan.kept) for plan in plans)
     unnamed = tables.format_count(sum(len(plan.files) for plan in plans), "file")

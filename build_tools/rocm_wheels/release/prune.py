@@ -127,15 +127,15 @@ class Pruner:
         paths = FamilyPaths(family)
         reasons = self._list_shown(paths)
         for view in support.read_document(self.store, paths.support_document)[0].views:
-            for item in view.sets:
-                reasons.setdefault(item.set, f"a view of {view.channel} shows it")
+            for set_id in (*(item.set for item in view.sets), *view.beside):
+                reasons.setdefault(set_id, f"a view of {view.channel} shows it")
         counts: dict[tuple[str, str], int] = {}
         for document in documents.values():
             group = find_retention_line(document), wheel_set.find_set_platform(document)
             counts[group] = counts.get(group, 0) + 1
             if counts[group] <= self.retention.keep:
                 reasons.setdefault(
-                    document.id, f"one of the newest {self.retention.keep} of torch {group[0]} on {group[1]}"
+                    document.id, f"one of the newest {self.retention.keep} of {group[0]} on {group[1]}"
                 )
             elif document.id not in reasons and (reason := self._find_age_reason(document)):
                 reasons[document.id] = reason
@@ -168,6 +168,10 @@ class Pruner:
 
 
 def find_retention_line(document: wheel_set.SetDocument) -> str:
-    """Return the torch line of a set as its version says it: ``2.13``; of a pre-release ``2.15a``."""
-    version = Version(document.version)
-    return f"{version.major}.{version.minor}{version.pre[0] if version.pre else ''}"
+    """Return the torch line of a set, by its version: ``torch 2.13``, for a pre-release ``torch 2.15a``.
+
+    Companions alone have lines of their own: ``torchaudio 2.13``.
+    """
+    version, projects = Version(document.version), document.projects
+    named = (wheel_set.TORCH_PROJECT,) if wheel_set.TORCH_PROJECT in projects else projects
+    return f"{', '.join(named)} {version.major}.{version.minor}{version.pre[0] if version.pre else ''}"
