@@ -172,6 +172,33 @@ def test_a_view_shows_companions_that_passed_and_take_its_torch(shop: Shop) -> N
     assert shows() == {f"torch-{TORCH}", f"bitsandbytes-0.50.3+rocm{ROCM}"}
 
 
+def test_a_damaged_companion_stands_in_nobodys_way(shop: Shop) -> None:
+    """Sets beside it are refreshed, and taken away; it leaves the views, for installers refuse it."""
+    torch, newer = shop.stage_torch(), shop.stage_torch("2.9.2")
+    alone, _ = shop.stage_companion("torch<3,>=2.4")
+    for set_id in (torch, newer, alone):
+        shop.change("promote", set_id)
+        moment = hours_ago(datetime.now(timezone.utc), 1)
+        know(shop.store, wheel_set.find_set(shop.store, set_id), "gfx942", "pass", moment)
+    refresh = ["set", "refresh", shop.place, "--policy", shop.policy]
+    view = shop.place / FAMILY / "by-gfx/gfx942/nightly"
+    call(*refresh)
+    assert {page.parent.name for page in view.glob("*/index.json")} > {"torch", "bitsandbytes"}
+    (wheel,) = shop.place.glob(f"{FAMILY}/files/*/bitsandbytes-*.whl")
+    metadata = wheel.with_name(f"{wheel.name}.metadata")
+    content = metadata.read_bytes()
+    metadata.unlink()
+    metadata.write_bytes(content[:-1])
+    told = f"what {alone} needs is not known"
+    found = call(*refresh, code=15)
+    assert told in found.err and "damage: other-bytes" in found.out
+    assert (view / "torch").is_dir() and not (view / "bitsandbytes").exists()
+    assert told in (printed := shop.change("demote", torch)) and f"{torch} demoted" in printed
+    metadata.unlink()
+    assert told in shop.change("demote", newer)
+    assert shop.stage([wheel], shop.root / BITSANDBYTES / "own.lock")[0] == alone
+
+
 def test_a_prune_keeps_companions_by_their_own_line_and_what_a_view_shows(shop: Shop) -> None:
     """One whose version looks like that of torch takes no place of it; one that nothing shows goes."""
     torch = shop.stage_torch()

@@ -684,8 +684,7 @@ class Promoter:
         """Raise ReleaseError where sets are to go that a companion needs, which stays."""
         before = [*staying, *read_remaining_sets(self.store, self.paths, going)]
         for document in (item for item in staying if item.torch_line is None):
-            requires = set_conflicts.read_all_requirements(self.store, self.paths, document)
-            needs = set_needs.list_needs(document, requires)
+            needs = set_needs.read_needs(self.store, self.paths, document) or ()
             met = [need for need in needs if not set_needs.find_lack(need, document, before)]
             try:
                 set_needs.require_needs(met, document, staying, self.other_indexes)

@@ -19,9 +19,10 @@ whoever comes after a run that was killed does it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 from typing import NamedTuple
 
 from rocm_wheels.core import parallel, records, tables
@@ -33,7 +34,6 @@ from rocm_wheels.release import channel as channels
 from rocm_wheels.release import (
     gate,
     pages,
-    set_conflicts,
     set_needs,
     support,
     verdict_text,
@@ -294,10 +294,11 @@ class Refresher:
         count = pages.exchange_pages(store, folder, shown_pages, (), check, adds=True)
         targets = {target.gfx: (target.gfx,) for status in sets for target in status.targets}
         by_id, views = {document.id: document for document in documents}, dict[str, support.ShownView]()
+        read_needs = cache(lambda set_id: set_needs.read_needs(store, paths, by_id[set_id]))
         for view, wanted in sorted({**targets, **self.policy.views}.items()):
             passed = [item for item in sets if all(map(item.passed_on, wanted))]
             if passed:
-                chosen = self._choose_view(paths, support.ShownView(view, wanted), passed, by_id, name)
+                chosen = _choose_view(support.ShownView(view, wanted), passed, by_id, read_needs, name)
                 views |= {view: chosen} if chosen.sets else {}
         old = {
             (view.gfx, item.os): item.set
@@ -345,41 +346,6 @@ class Refresher:
             failing=tuple(status for status in sets if status.is_failing),
             signed=signed,
         )
-
-    def _choose_view(
-        self,
-        paths: FamilyPaths,
-        view: support.ShownView,
-        passed: Sequence[SetStatus],
-        documents: Mapping[str, wheel_set.SetDocument],
-        channel: str,
-    ) -> support.ShownView:
-        """Return a view with what it shows of sets that passed: the newest torch, companions that take it.
-
-        A companion that takes another torch of the channel is left out.
-        """
-        torch = [status for status in passed if status.project == wheel_set.TORCH_PROJECT]
-        sets = find_newest_by_platform(torch, channel, view.targets)
-        brought, shown = [documents[status.set] for status in sets], list(documents.values())
-        companions: dict[str, list[SetStatus]] = {}
-        for status in (item for item in passed if item not in torch):
-            document = documents[status.set]
-            needs = set_needs.list_needs(
-                document, set_conflicts.read_all_requirements(self.store, paths, document)
-            )
-            if not any(
-                set_needs.find_lack(need, document, brought)
-                and not set_needs.find_lack(need, document, shown)  # else an index has it
-                for need in needs
-            ):
-                companions.setdefault(status.project, []).append(status)
-        newest = [
-            status
-            for alike in companions.values()
-            for status in find_newest_by_platform(alike, channel, view.targets)
-        ]
-        sets = find_newest_by_platform([*sets, *newest], channel, view.targets)
-        return replace(view, sets=sets, beside=tuple(item for item in newest if item not in sets))
 
     def _list_results(self, paths: FamilyPaths, channel: channels.Channel) -> set[str]:
         """Return the paths of all that was written down about the sets that a channel shows."""
@@ -446,6 +412,38 @@ class Refresher:
     def set_public(self, url: str) -> None:
         """Write down where the store is seen from ("": nobody says). UsageError for what is no URL."""
         self.refresh_support(check_public_url(url) if url else "")
+
+
+def _choose_view(
+    view: support.ShownView,
+    passed: Sequence[SetStatus],
+    documents: Mapping[str, wheel_set.SetDocument],
+    read_needs: Callable[[str], tuple[set_needs.Need, ...] | None],
+    channel: str,
+) -> support.ShownView:
+    """Return a view with what it shows of sets that passed: the newest torch, companions that take it.
+
+    A companion that takes another torch of the channel is left out, and so is one of which nobody knows.
+    """
+    torch = [status for status in passed if status.project == wheel_set.TORCH_PROJECT]
+    sets = find_newest_by_platform(torch, channel, view.targets)
+    brought, shown = [documents[status.set] for status in sets], list(documents.values())
+    companions: dict[str, list[SetStatus]] = {}
+    for status in (item for item in passed if item not in torch):
+        needs, document = read_needs(status.set), documents[status.set]
+        if needs is not None and not any(
+            set_needs.find_lack(need, document, brought)
+            and not set_needs.find_lack(need, document, shown)  # else an index has it
+            for need in needs
+        ):
+            companions.setdefault(status.project, []).append(status)
+    newest = [
+        status
+        for alike in companions.values()
+        for status in find_newest_by_platform(alike, channel, view.targets)
+    ]
+    sets = find_newest_by_platform([*sets, *newest], channel, view.targets)
+    return replace(view, sets=sets, beside=tuple(item for item in newest if item not in sets))
 
 
 def derive_whole_support(store: Store, public: support.SupportDocument) -> support.SupportDocument:

@@ -16,12 +16,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.audit import metadata
-from rocm_wheels.core import errors
+from rocm_wheels.core import errors, log
 from rocm_wheels.index import reader, resolve_check
 from rocm_wheels.index.platform_tags import PLATFORM_TAGS
 from rocm_wheels.models import facts, project_names
 from rocm_wheels.models.project import load_project
-from rocm_wheels.release import set_conflicts, support, wheel_set
+from rocm_wheels.release import set_conflicts, store_paths, support, wheel_set
+from rocm_wheels.stores.store import Store
 from rocm_wheels.wheels import dist_info, python_tags
 
 
@@ -66,6 +67,17 @@ def list_needs(
             if need.project in outside and (marker is None or marker.evaluate(machine)):
                 needs.append(need)
     return tuple(needs)
+
+
+def read_needs(
+    store: Store, paths: store_paths.FamilyPaths, document: wheel_set.SetDocument
+) -> tuple[Need, ...] | None:
+    """Return what a stored set needs; None, with a warning, where its METADATA are gone or damaged."""
+    try:
+        return list_needs(document, set_conflicts.read_all_requirements(store, paths, document))
+    except errors.ReleaseError as cause:
+        log.log_warning(f"what {document.id} needs is not known: {cause.message}")
+        return None
 
 
 def require_exact_builds(document: wheel_set.SetDocument, requires: set_conflicts.RequirementsByFile) -> None:
