@@ -1006,13 +1006,13 @@ def test_the_index_of_a_target_goes_with_it(
     call("index", "federate", stated, public, "--sign-with", key)
     call("index", "federate", alone, public / "gfx90a")
     call("index", "federate", alone, public)
-    words = ["--gfx", "gfx942", "--python", "3.12", "--allow-cpu", "--released-by", f"{key}.pub"]
-    call("choose", "torch", "--index", f"{world.url}public/{{family}}/", *words)
+    ask = ["--gfx", "gfx942", "--python", "3.12", "--allow-cpu", "--released-by", f"{key}.pub"]
+    call("choose", "torch", "--index", f"{world.url}public/{{family}}/", *ask)
     posing = world.folder / "posing" / "public" / "gfx942"  # where it must be of gfx942
     shutil.copytree(public / "gfx1100", posing)
     shutil.copy(public / "gfx1100.manifest.json", posing.with_suffix(".manifest.json"))
     index = f"{world.url}posing/public/gfx942/"
-    assert "it is of gfx1100 of public" in call("choose", "torch", "--index", index, *words, code=17).err
+    assert "it is of gfx1100 of public" in call("choose", "torch", "--index", index, *ask, code=17).err
     (public / "gfx1100" / "notes.txt").write_text("of somebody else")
     stated.write_text(text.replace(", gfx1100", ""))
     before = files(public)
@@ -1032,3 +1032,6 @@ def test_the_index_of_a_target_goes_with_it(
     gone = before.keys() - files(public).keys()
     assert all(name.startswith("gfx1100") for name in gone)
     assert [name for name in files(public) if name.startswith("gfx1100")] == ["gfx1100/notes.txt"]
+    renamed = public.rename(public.with_name("renamed"))
+    call("index", "federate", stated, renamed, "--sign-with", key)
+    call("choose", "torch", "--index", f"{world.url}renamed/gfx942/", *ask)

@@ -80,14 +80,15 @@ class ManifestKeeper:
                 return None, stored.tag, 0
             raise errors.ReleaseError(f"{title} cannot be believed", tip=RESTORE_TIP) from cause
         found = verified.manifest
-        if (found.family, found.channel) != (self.family, self.channel):
+        is_other = (found.family, found.channel) != (self.family, self.channel)  # or the folder was renamed
+        if is_other and not signer.anew:
             raise errors.ReleaseError(f"{where} is of {found.channel} of {found.family}", tip=RESTORE_TIP)
         seen = signer.memory.find_version(where) if signer.memory is not None else 0
         fault = signer.memory.find_fault(where, verified) if signer.memory is not None else ""
         fault = fault or found.find_time_fault(signer.now)
         if fault and not signer.anew:
             raise errors.ReleaseError(f"{title} cannot be believed: {fault}", tip=ANEW_TIP)
-        return None if fault else found, stored.tag, max(found.version, seen)
+        return None if fault or is_other else found, stored.tag, max(found.version, seen)
 
     def require_key(self) -> None:
         """Raise UsageError where there is a manifest, and nobody to sign the next one."""
