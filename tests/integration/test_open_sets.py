@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from commands import call
+from documents import LOCK, a_set, sha, wheel
 from stores import FAMILY_OF_NIGHTS as FAMILY
 from stores import NOW, PYTHON, ROCM, Night
 
-from rocm_wheels.release import queries, store_paths, verdict
+from rocm_wheels.release import queries, store_paths, verdict, wheel_set
 from rocm_wheels.release.channel import ChannelActor, Promoter
 from rocm_wheels.release.gate import load_policy_for
 from rocm_wheels.stores import folder
@@ -45,12 +46,24 @@ def test_open_is_the_newest_of_each_torch_that_the_channel_neither_shows_nor_too
     nights = [("2.13.0", 18), ("2.13.0", 19), ("2.12.0", 15), ("2.14.0", 19)]
     _old, new, _early, other = (NamedNight(torch, day).stage(store, tmp_path) for torch, day in nights)
     NamedNight("2.15.0", 19, word="dispatch").stage(store, tmp_path)
-    assert set(list_open()) == {new.id, other.id}, "the newest of each torch in the last three days"
+    version = other.version
+    name = f"torchaudio-{version}-cp312-cp312-linux_x86_64.whl"
+    set_id = wheel_set.make_set_id(version, FAMILY, [(name, sha(name))], LOCK)
+    alone = a_set(
+        wheel("torchaudio", name=name, version=version, sha256=sha(name)),
+        version=version,
+        family=FAMILY,
+        id=set_id,
+        created="2026-11-20T01:00:00Z",
+    )
+    store.create(paths.set_document(set_id), alone.to_json())
+    expected = {new.id, other.id, alone.id}
+    assert set(list_open()) == expected, "the newest of each torch, and of companions, in three days"
     passed = verdict.Verdict("x", FAMILY, "nightly", MOMENT, (verdict.RuleResult("hashes", "pass"),))
     promoter.promote(new, lambda: passed)
-    assert list_open() == [other.id]
+    assert set(list_open()) == {other.id, alone.id}
     promoter.demote((new.id,))
-    assert list_open() == [other.id], "what somebody took back does not come again by itself"
+    assert set(list_open()) == {other.id, alone.id}, "what somebody took back does not come again by itself"
 
 
 def test_a_staged_set_tells_a_workflow_what_it_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

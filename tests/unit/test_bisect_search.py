@@ -68,13 +68,17 @@ Nights = dict[tuple[int, str, str], str]  # ids of sets by day, torch and platfo
 
 @pytest.fixture
 def nights(tmp_path: Path) -> Nights:
-    """Three nights of sets of one family, of two platforms and three torch lines; only their documents."""
+    """Three nights of sets of one family, of two platforms and three torch lines; only their documents.
+
+    With each night comes a companion alone, which is on no line of torch.
+    """
     store, ids = FolderStore(tmp_path), Nights()
     for day in (1, 2, 3):
-        for hour, (torch, platform) in enumerate(KINDS):
+        for hour, (torch, platform) in enumerate((*KINDS, ("0.50.2", "linux"))):
             version, tag = f"{torch}+night{day}", {"linux": "linux_x86_64", "windows": "win_amd64"}[platform]
-            name = f"torch-{version}-cp312-cp312-{tag}.whl"
-            file = wheel("torch", name=name, version=version, sha256=sha(name))
+            project = "bitsandbytes" if torch == "0.50.2" else "torch"
+            name = f"{project}-{version}-cp312-cp312-{tag}.whl"
+            file = wheel(project, name=name, version=version, sha256=sha(name))
             set_id = wheel_set.make_set_id(version, FAMILY, [(name, file.sha256)], LOCK)
             created = f"2026-11-{day:02}T{hour:02}:00:00Z"
             document = a_set(file, version=version, id=set_id, created=created)
@@ -94,7 +98,7 @@ def test_between_two_sets_of_a_line_is_that_line_of_their_platform(
 
 def test_between_two_lines_are_all_of_their_platform(nights: Nights, tmp_path: Path) -> None:
     good, bad = nights[1, "2.12.1", "linux"], nights[3, "2.14.0", "linux"]
-    linux = [set_id for (_, _, platform), set_id in nights.items() if platform == "linux"]
+    linux = [nights[key] for key in nights if key[1] != "0.50.2" and key[2] == "linux"]
     found = bisect.list_sets_between(FolderStore(tmp_path), good, bad)
     assert [document.id for document in found] == linux[linux.index(good) : linux.index(bad) + 1]
 
@@ -102,4 +106,7 @@ def test_between_two_lines_are_all_of_their_platform(nights: Nights, tmp_path: P
 def test_ends_of_two_platforms_are_refused(nights: Nights, tmp_path: Path) -> None:
     ends = nights[1, "2.13.0", "linux"], nights[3, "2.13.0", "windows"]
     with pytest.raises(errors.ReleaseError, match=r"no line between them: .*, linux and .*, windows"):
+        bisect.list_sets_between(FolderStore(tmp_path), *ends)
+    ends = nights[1, "0.50.2", "linux"], nights[3, "2.14.0", "linux"]
+    with pytest.raises(errors.ReleaseError, match=r"is of bitsandbytes, .* of torch, "):
         bisect.list_sets_between(FolderStore(tmp_path), *ends)

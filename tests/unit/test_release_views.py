@@ -53,6 +53,12 @@ def of(document: wheel_set.SetDocument, kind: str = "smoke", outcome: str = "pas
     return said(kind, outcome, document=document, **more)
 
 
+def test_a_split_companion_is_told_of_by_its_own_name() -> None:
+    """Not by that of a device wheel, which comes first: commands to install name it."""
+    parts = ["amd-bitsandbytes-device", "amd-bitsandbytes-device-gfx1030", "bitsandbytes"]
+    assert told(a_set(*map(wheel, parts))).project == "bitsandbytes"
+
+
 SMOKES = [("smoke", "pass", {"gfx": gfx}) for gfx in TARGETS]
 BOTH = ["gfx1030: tested", "gfx1031: tested"]
 

@@ -60,12 +60,13 @@ def list_sets_between(store: Store, good: str, bad: str) -> list[wheel_set.SetDo
     old, new = ends = [wheel_set.find_set(store, end) for end in (good, bad)]
     if old.id == new.id:
         raise errors.UsageError(f"{old.id} cannot be both good and bad", tip="name two sets")
-    kind, other_kind = ((end.family, end.layout, wheel_set.find_set_platform(end)) for end in ends)
+    kind, other_kind = map(_find_kind, ends)
     if kind != other_kind:
         raise errors.ReleaseError(
             f"there is no line between them: {old.id} is of {', '.join(kind)} and {new.id} of"
             f" {', '.join(other_kind)}",
-            tip="name two sets of one family, layout and platform: `rocm-wheels set list STORE` says it",
+            tip="name two sets of torch, or of one companion alone, of one family, layout and platform:"
+            " `rocm-wheels set list STORE` says it",
         )
     if old.layout == "variants":
         raise errors.ReleaseError(
@@ -87,9 +88,14 @@ def list_sets_between(store: Store, good: str, bad: str) -> list[wheel_set.SetDo
         document
         for document in reversed(sets.documents)
         if first <= (document.created, document.id) <= last
-        and (document.family, document.layout, wheel_set.find_set_platform(document)) == kind
+        and _find_kind(document) == kind
         and (len(lines) > 1 or document.torch_line in lines)
     ]
+
+
+def _find_kind(document: wheel_set.SetDocument) -> tuple[str, ...]:
+    platform = wheel_set.find_set_platform(document)
+    return ", ".join(document.main_projects), document.family, document.layout, platform
 
 
 def narrow_down(outcomes: Sequence[str]) -> tuple[int, int, int | None]:

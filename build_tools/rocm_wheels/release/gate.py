@@ -429,7 +429,7 @@ def _sort_earlier(case: GateCase) -> list[EarlierSet]:
         item
         for item in reversed(case.earlier)
         if wheel_set.find_set_platform(item.document) == platform
-        and (line is not None or item.document.projects == case.document.projects)
+        and item.document.main_projects == case.document.main_projects
     ]
     return sorted(newest_first, key=lambda item: item.document.torch_line != line)
 

@@ -172,6 +172,5 @@ def find_retention_line(document: wheel_set.SetDocument) -> str:
 
     Companions alone have lines of their own: ``torchaudio 2.13``.
     """
-    version, projects = Version(document.version), document.projects
-    named = (wheel_set.TORCH_PROJECT,) if wheel_set.TORCH_PROJECT in projects else projects
-    return f"{', '.join(named)} {version.major}.{version.minor}{version.pre[0] if version.pre else ''}"
+    version, projects = Version(document.version), ", ".join(document.main_projects)
+    return f"{projects} {version.major}.{version.minor}{version.pre[0] if version.pre else ''}"

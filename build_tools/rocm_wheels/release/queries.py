@@ -155,16 +155,18 @@ def list_open_sets(query: StoreQuery, name: str) -> list[wheel_set.SetDocument]:
     """Return the staged sets of the last three days that a channel may get yet, family by family.
 
     They were made for it: their local version begins with its name, ``2.13.0+nightly20261122.17.1.rocm10.1``.
-    Of a torch on a platform that is the newest, unless the channel shows it or took it back.
+    Of a torch, or of a companion alone, on a platform that is the newest, unless the channel shows it or
+    took it back.
     """
     open_sets = []
     for family in wheel_set.list_families(query.store):
         channel = channels.read_channel(query.store, FamilyPaths(family), name).channel
-        newest: dict[tuple[str, str], wheel_set.SetDocument] = {}
+        newest: dict[tuple[object, ...], wheel_set.SetDocument] = {}
         for document in reversed(wheel_set.read_family_sets(query.store, family).documents):
-            torch, _, local = document.version.partition("+")
+            release, _, local = document.version.partition("+")
             if local.startswith(name):
-                newest[torch, wheel_set.find_set_platform(document)] = document
+                platform = wheel_set.find_set_platform(document)
+                newest[document.main_projects, release, platform] = document
         for document in newest.values():
             age = query.now - document.moment
             if document.id not in {*channel.shown, *channel.demoted} and age <= _OPEN_FOR:

@@ -134,7 +134,7 @@ def make_set_status(
         faults.append(f"files: {lost[0]}{others} gone or cut short: stage the same wheels again")
         failed = (*failed, "files")
     notes = map(verdict_text.describe_reason, verdict.notes)
-    project = "torch" if "torch" in document.projects else document.projects[0]
+    project = document.main_projects[0]
     wheels = [file for file in document.files if file.project == project]
     return SetStatus(
         set=document.id,

@@ -326,8 +326,7 @@ def require_no_lost_targets(
     alike = [
         shown
         for shown in shown_documents
-        if shown.torch_line == document.torch_line
-        and (document.torch_line is not None or shown.projects == document.projects)
+        if shown.torch_line == document.torch_line and shown.main_projects == document.main_projects
     ]
     newest = max(
         (shown for shown in alike if wheel_set.find_set_platform(shown) == platform),

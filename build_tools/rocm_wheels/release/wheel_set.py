@@ -190,6 +190,14 @@ class SetDocument(records.Record):
         return not cell.rocm or file.for_any_rocm or self.rocm_of(file) == cell.rocm
 
     @property
+    def main_projects(self) -> tuple[str, ...]:
+        """What it is of: torch, where it has that, else a companion alone. Others are no sets of its line."""
+        if TORCH_PROJECT in self.projects:
+            return (TORCH_PROJECT,)
+        whole = tuple(name for name in self.projects if device_names.find_host_project(name) is None)
+        return whole or self.projects
+
+    @property
     def torch_line(self) -> tuple[int, int] | None:
         """The numbers that its torch line is called by, ``(2, 13)`` of ``2.13.0a0+rocm7``; None: no torch."""
         version = Version(self.version)
