@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from commands import call
+from crash import Watched, killed_at_writes
 from pythons import PIP, UV
 from servers import serve_folder
 from stores import FAMILY, NOW, PYTHON, ROCM, World, a_lock, drafts, hours_ago, know, rocm_wheel, verified
@@ -16,10 +18,11 @@ from wheels import Draft, library
 from rocm_wheels.core import process
 from rocm_wheels.index import update
 from rocm_wheels.models.lock import Lock, LockedProject
-from rocm_wheels.release import channel, policy, prune, wheel_set
+from rocm_wheels.release import channel, policy, prune, refresh, wheel_set
 from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.sources.lock import format_lock, write_lock
 from rocm_wheels.stores import folder
+from rocm_wheels.stores.store import Store
 
 RULES = "{signed: false, rules: {audit: {fresh: 14d}, complete: {}}}"
 POLICY = f"channels: {{nightly: {RULES}, stable: {RULES}}}\n"
@@ -172,6 +175,36 @@ def test_a_view_shows_companions_that_passed_and_take_its_torch(shop: Shop) -> N
     assert shows() == {f"torch-{TORCH}", f"bitsandbytes-0.50.3+rocm{ROCM}"}
 
 
+def test_a_companion_is_never_seen_without_its_torch(shop: Shop) -> None:
+    """Not while both come to a view or are taken away either: installers would take a torch of PyPI."""
+    torch, (alone, _) = shop.stage_torch(), shop.stage_companion("torch<3,>=2.4")
+    for set_id in (torch, alone):
+        shop.change("promote", set_id)
+        moment = hours_ago(datetime.now(timezone.utc), 1)
+        know(shop.store, wheel_set.find_set(shop.store, set_id), "gfx942", "pass", moment)
+    rules = policy.load_policy(shop.policy)
+    now = datetime.now(timezone.utc)
+
+    def refresher(store: Store) -> refresh.Refresher:
+        return refresh.Refresher(store, rules, "ann@here", now, {})
+
+    def look(change: Callable[[Watched], object], *, of: str) -> None:
+        seen = set()
+        for write, place in killed_at_writes(shop.place, change, exhaustive=True):
+            present = {page.parent.name for page in (place / FAMILY / of).glob("*/index.*")}
+            assert "torch" in present or "bitsandbytes" not in present, write
+            seen |= present
+        assert seen > {"torch", "bitsandbytes"}
+
+    look(lambda store: refresher(store).refresh_channel(FAMILY, "nightly"), of="by-gfx/gfx942/nightly")
+    refresher(shop.store).refresh_channel(FAMILY, "nightly")
+
+    def demote(store: Store) -> object:
+        return refresher(store).make_promoter(FamilyPaths(FAMILY), "nightly").demote([torch, alone])
+
+    look(demote, of="simple/nightly")
+
+
 def test_a_damaged_companion_stands_in_nobodys_way(shop: Shop) -> None:
     """Sets beside it are refreshed, and taken away; it leaves the views, for installers refuse it."""
     torch, newer = shop.stage_torch(), shop.stage_torch("2.9.2")
@@ -180,9 +213,9 @@ def test_a_damaged_companion_stands_in_nobodys_way(shop: Shop) -> None:
         shop.change("promote", set_id)
         moment = hours_ago(datetime.now(timezone.utc), 1)
         know(shop.store, wheel_set.find_set(shop.store, set_id), "gfx942", "pass", moment)
-    refresh = ["set", "refresh", shop.place, "--policy", shop.policy]
+    words = ["set", "refresh", shop.place, "--policy", shop.policy]
     view = shop.place / FAMILY / "by-gfx/gfx942/nightly"
-    call(*refresh)
+    call(*words)
     assert {page.parent.name for page in view.glob("*/index.json")} > {"torch", "bitsandbytes"}
     (wheel,) = shop.place.glob(f"{FAMILY}/files/*/bitsandbytes-*.whl")
     metadata = wheel.with_name(f"{wheel.name}.metadata")
@@ -190,7 +223,7 @@ def test_a_damaged_companion_stands_in_nobodys_way(shop: Shop) -> None:
     metadata.unlink()
     metadata.write_bytes(content[:-1])
     told = f"what {alone} needs is not known"
-    found = call(*refresh, code=15)
+    found = call(*words, code=15)
     assert told in found.err and "damage: other-bytes" in found.out
     assert (view / "torch").is_dir() and not (view / "bitsandbytes").exists()
     assert told in (printed := shop.change("demote", torch)) and f"{torch} demoted" in printed

@@ -272,13 +272,15 @@ def sort_projects(
     known = []
     for document in (*coming, *going):
         try:
-            every = set_conflicts.read_all_requirements(store, paths, document)
-            requires |= set_conflicts.select_own_requirements(document, every)
+            requires |= set_conflicts.read_all_requirements(store, paths, document)
             known.append(document)
         except (errors.ReleaseError, errors.DataError):
             if document in coming:
                 raise
-    return set_conflicts.sort_by_dependencies(known, requires)
+    # a companion alone comes after the torch of another set, and goes before it
+    projects = {project for document in known for project in document.projects}
+    own = set_conflicts.select_own_requirements(projects, requires)
+    return set_conflicts.sort_by_dependencies(known, own)
 
 
 class NameTakenError(errors.ReleaseError):
@@ -350,7 +352,7 @@ def _list_demands(
     family, by name), installers would mix it with what is shown, it takes GPUs from people, or nobody brings
     what it requires. What is allowed nevertheless is returned, to be shown with the set.
     """
-    own = set_conflicts.select_own_requirements(document, requires)
+    own = set_conflicts.select_own_requirements(document.projects, requires)
     shown = read_shown_sets(store, FamilyPaths(document.family), channel.sets)
     return (  # a name belongs to its bytes in all channels alike
         partial(require_own_names, store, document, {**channels, channel.channel: channel}),

@@ -61,11 +61,8 @@ def read_all_requirements(
     return {file.name: requires for file, requires in zip(document.files, requirements, strict=True)}
 
 
-def select_own_requirements(
-    document: wheel_set.SetDocument, requires: RequirementsByFile
-) -> RequirementsByFile:
-    """Return what the wheels of a set require of each other, of all that they require."""
-    projects = document.projects
+def select_own_requirements(projects: Collection[str], requires: RequirementsByFile) -> RequirementsByFile:
+    """Return what wheels require of these projects, those of their sets, of all that they require."""
     return {
         name: [item for item in requirements if _project_of(item) in projects]
         for name, requirements in requires.items()
