@@ -107,17 +107,18 @@ def test_a_companion_is_shown_beside_a_torch_that_it_takes_and_installed_with_it
     # stable shows no torch: each channel for itself
     assert "and the channel has none" in shop.change("promote", alone, channel="stable", code=15)
 
-    update.add_wheels(shop.place / "rocm", [rocm_wheel(tmp_path), numpy_wheel(tmp_path)], now=NOW)
+    others = Draft("torch", "2.99.0", "py3-none-any", members={"torch/__init__.py": b""}).write(tmp_path)
+    update.add_wheels(shop.place / "rocm", [rocm_wheel(tmp_path), numpy_wheel(tmp_path), others], now=NOW)
     support = json.loads((shop.place / FAMILY / "support.json").read_text())
     (told,) = [release for release in support["releases"] if release["set"] == alone]
     with serve_folder(shop.place) as server:
         assert told["install"]["pip"].startswith("pip install --index-url {index}")
-        index = [
-            "--index-url",
-            f"{server.url}{FAMILY}/simple/nightly/",
-            "--extra-index-url",
-            f"{server.url}rocm/",
-        ]
+        assert told["install"]["pip"].endswith(f" torch=={TORCH}"), "else it would take that of PyPI"
+        shown, other = f"{server.url}{FAMILY}/simple/nightly/", f"{server.url}rocm/"
+        indexes = {
+            "pip": ["--index-url", shown, "--extra-index-url", other],
+            "uv": ["--index", shown, "--default-index", other],
+        }
         env = {
             "PATH": "/usr/bin:/bin",
             "HOME": str(tmp_path),
@@ -125,8 +126,10 @@ def test_a_companion_is_shown_beside_a_torch_that_it_takes_and_installed_with_it
             "no_proxy": "127.0.0.1",
         }
         for tool in (PIP, UV):
-            site = tmp_path / ("pip" if tool is PIP else "uv")
-            process.capture_output([*tool, "--target", str(site), *index, "bitsandbytes"], env=env)
+            name = "pip" if tool is PIP else "uv"
+            site = tmp_path / name
+            asked = [word for word in told["install"][name].split() if "==" in word]
+            process.capture_output([*tool, "--target", str(site), *indexes[name], *asked], env=env)
             installed = {path.name.removesuffix(".dist-info") for path in site.glob("*.dist-info")}
             assert installed >= {f"bitsandbytes-{BITSANDBYTES}", f"torch-{TORCH}", f"rocm-{ROCM}"}
 

@@ -319,7 +319,15 @@ class Refresher:
             count += written
         public = support.read_public(store).model_copy(update={"other_indexes": self.policy.other_indexes})
         newest = find_newest_by_platform(sets, name)
-        part = support.make_channel_part(paths, name, sets, newest, views.values(), public)
+        newest_first = [
+            by_id[item.set] for item in sorted(sets, key=lambda item: item.rank_for(name), reverse=True)
+        ]
+        beside_sets = {
+            item.set: set_needs.find_pip_requirements(read_needs(item.set), by_id[item.set], newest_first)
+            for item in sets
+            if item.project != wheel_set.TORCH_PROJECT
+        }
+        part = support.make_channel_part(paths, name, sets, newest, views.values(), public, beside_sets)
         known = {"public_url": public.public_url, "other_indexes": public.other_indexes}
         after = before.with_channel(name, part).model_copy(update=known)
         is_new = after != before or tag is None

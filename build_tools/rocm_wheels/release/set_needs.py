@@ -147,6 +147,27 @@ def find_lack(need: Need, document: wheel_set.SetDocument, shown: Sequence[wheel
     return f"none for Python {listed}" if listed else "none"
 
 
+def find_pip_requirements(
+    needs: Sequence[Need] | None, document: wheel_set.SetDocument, shown: Sequence[wheel_set.SetDocument]
+) -> tuple[str, ...] | None:
+    """Return what pip has to be asked for beside a set, so that it takes what that needs from ``shown`` sets.
+
+    It takes the newest of all indexes, for a range that of PyPI. The newest set that has it is the first of
+    those; None: no set has it, or it is not known what is needed.
+    """
+    named: dict[str, None] = {}
+    for need in needs or ():
+        if "+" in (metadata.get_exact_version(need.requirement) or ""):
+            continue
+        found = [other for other in shown if not find_lack(need, document, [other])]
+        files = [file for other in found for file in other.files if file.project == need.project]
+        versions = [file.version for file in files if need.accepts(file.version)]
+        if not versions or "+" not in versions[0]:
+            return None
+        named[f"{need.project}=={versions[0]}"] = None
+    return tuple(named) if needs is not None else None
+
+
 def _list_served(pythons: Iterable[str], name: str) -> Iterator[str]:
     """Yield the Pythons ("": any will do) that a wheel is for."""
     tags = dist_info.parse_wheel_name(name).tags

@@ -31,8 +31,9 @@ bring device code for these; a channel has all of its sets. The newest is that o
 ``current`` the set that came last. In ``sets`` Linux is first, and ``set``, ``version`` and ``install``
 beside it are those of the first.
 
-pip has no first index: it takes what it finds of exactly that version, wherever that is. uv does not look
-further for what the first index has.
+pip has no first index: it takes what it finds of exactly that version, wherever that is. So it is asked for
+the torch of a companion alone, too, where that takes several; where no set has one it is null. uv does not
+look further for what the first index has.
 
 All of it follows from channels, sets, evidence and the policy (``other_indexes``), but for ``public_url`` of
 the document of all families, which is kept where it is.
@@ -41,8 +42,9 @@ the document of all families, which is kept where it is.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from pydantic import Field, ValidationError
@@ -219,16 +221,21 @@ def make_channel_part(  # noqa: PLR0917 - what is said of a channel
     newest: Sequence[PublishedSet],
     views: Iterable[ShownView],
     public: SupportDocument,
+    beside: Mapping[str, Sequence[str] | None] = MappingProxyType({}),
 ) -> SupportDocument:
     """Return what the document of a family says of one channel.
 
     ``releases`` are the sets that it shows, the last one last; ``newest`` the newest of each platform;
-    ``views`` those that show sets.
+    ``views`` those that show sets. ``beside`` is what pip is asked for beside a set, by its id; None: pip
+    cannot be told to take what it needs.
     """
 
     def describe(folder: str, shown: Sequence[PublishedSet], **details: object) -> dict[str, object]:
         url = f"{public.public_url}{folder}/" if public.public_url else None
-        install = [_make_commands(url or _INDEX_PLACEHOLDER, item, public.other_indexes) for item in shown]
+        install = [
+            _make_commands(url or _INDEX_PLACEHOLDER, item, public.other_indexes, beside.get(item.set, ()))
+            for item in shown
+        ]
         return {
             "family": paths.family,
             "channel": channel,
@@ -285,7 +292,9 @@ def merge_documents(documents: Sequence[SupportDocument], public: SupportDocumen
     return SupportDocument().model_copy(update={**known, **joined})
 
 
-def _make_commands(index: str, newest: PublishedSet, other_indexes: Sequence[str]) -> InstallCommands:
+def _make_commands(
+    index: str, newest: PublishedSet, other_indexes: Sequence[str], beside: Sequence[str] | None
+) -> InstallCommands:
     variants = newest.kind == "variants"
     requirement = f"{newest.project}=={newest.version}"
     uv = ["uv", "pip", "install", *(["--preview-features", "wheel-variants"] if variants else [])]
@@ -297,7 +306,9 @@ def _make_commands(index: str, newest: PublishedSet, other_indexes: Sequence[str
     pip += [word for address in extra for word in ("--extra-index-url", address)]
     return InstallCommands(
         uv=_join_words([*uv, requirement]),
-        pip=None if variants or "+" not in newest.version else _join_words([*pip, requirement]),
+        pip=None
+        if variants or beside is None or "+" not in newest.version
+        else _join_words([*pip, requirement, *beside]),
         rocm_wheels=_join_words([*rocm_wheels, requirement]),
     )
 
