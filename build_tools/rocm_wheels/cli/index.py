@@ -231,9 +231,11 @@ def _describe_federated(place: str, result: federation.Federated, done: str) -> 
 
 def read_source_date(env: Mapping[str, str]) -> str:
     """Return when a wheel is added (PEP 700): now, or at SOURCE_DATE_EPOCH."""
+    from rocm_wheels.core import records
+
     epoch, utc = environment_numbers.read_number(env, "SOURCE_DATE_EPOCH"), datetime.timezone.utc
     moment = datetime.datetime.now(utc) if epoch is None else datetime.datetime.fromtimestamp(epoch, utc)
-    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+    return records.format_moment(moment)
 
 
 @command.command("index verify")

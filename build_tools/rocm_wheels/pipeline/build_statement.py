@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocm_wheels import __version__
 from rocm_wheels.compile import build_trees, variables
-from rocm_wheels.core import files, installation, shell
+from rocm_wheels.core import files, installation, records, shell
 from rocm_wheels.models import project_names
 from rocm_wheels.sdk import resolve_packages
 from rocm_wheels.wheels import sbom, statement
@@ -52,7 +52,7 @@ class BuildMoment:
 
 def format_moment() -> str:
     """Return the time of day as statements have it."""
-    return f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
+    return records.format_moment(datetime.now(timezone.utc))
 
 
 def describe_build(

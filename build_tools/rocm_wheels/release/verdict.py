@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final, Literal, get_args
 
+from rocm_wheels.core import records
+
 RuleName = Literal[
     "signers",
     "hashes",
@@ -214,7 +216,7 @@ class Verdict:
 def _as_json(value: object) -> Any:
     """Return plain JSON values of a verdict, or of a part of one, each field by its name."""
     if isinstance(value, datetime):
-        return f"{value:%Y-%m-%dT%H:%M:%SZ}"
+        return records.format_moment(value)
     if isinstance(value, tuple):
         return [_as_json(item) for item in value]
     if isinstance(value, Reason):
